@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files between daemon and trainer: their names, their forms, and how they are written and read safely.
+
+A documented, versioned protocol: a trainer may speak it without this package. Either side may crash, lie or
+be of another version: what is half-written, hostile or left over is refused with `HandshakeError` and never
+believed. It does not decide when anything is written, and knows no provider. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from spotwatch.errors import HandshakeError
+from spotwatch.model import JSON, Do, from_rfc3339, to_rfc3339
+
+VERSION = 1
+FLAG = "checkpoint-now"
+ORDER = "order.json"
+DRAINING = "draining"
+STATUS_DIR = "status"
+NOTICES_DIR = "notices"
+
+FRESH_SECONDS = 15.0
+"""A status older than this belongs to a trainer that is gone or hangs."""
+MAX_BYTES = 64 * 1024
+MAX_STATUS_FILES = 64
+MAX_SEQ = 2**53
+MAX_SECONDS = 30 * 86400.0
+MAX_SIZE_BYTES = 2**60
+
+PHASES = frozenset(
+    {"resuming", "waiting", "training", "seen", "staged", "uploading", "durable", "failed", "finished"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the trainer is told; `order.json` is its commit record, the flag's body repeats it."""
+
+    boot_id: str
+    seq: int
+    do: Do
+    id: str = ""
+    deadline: datetime | None = None
+    provider: str = ""
+    why: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON of the file."""
+        row: dict[str, JSON] = {
+            "version": VERSION,
+            "boot_id": self.boot_id,
+            "seq": self.seq,
+            "id": self.id,
+            "do": self.do.value,
+            "deadline": None if self.deadline is None else to_rfc3339(self.deadline),
+            "provider": self.provider,
+            "why": self.why,
+        }
+        return json.dumps(row).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Order:
+        """Return the order in `body`.
+
+        Raises:
+            HandshakeError: it is no order of a version that we know.
+        """
+        row = _object(body)
+        deadline = row.get("deadline")
+        try:
+            return cls(
+                boot_id=_text(row, "boot_id"),
+                seq=_whole(row, "seq", MAX_SEQ),
+                do=Do(_text(row, "do")),
+                id=_text(row, "id"),
+                deadline=None if deadline is None else from_rfc3339(deadline),
+                provider=_text(row, "provider"),
+                why=_text(row, "why"),
+            )
+        except (ValueError, TypeError) as error:
+            raise HandshakeError(f"not an order: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The newest checkpoint that the trainer has re-read from its store."""
+
+    seq: int = 0
+    """The highest order contained in it; 0: none yet. Only this acknowledges."""
+    step: int = 0
+    at: datetime | None = None
+    url: str = ""
+    size_bytes: int = 0
+    stall_seconds: float = 0.0
+    save_seconds: float = 0.0
+    manifest_crc: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What one trainer says about itself in `status/<run_id>.json`; numbers are clamped when read."""
+
+    run_id: str
+    pid: int
+    at: datetime
+    phase: str = "training"
+    world_size: int = 1
+    step: int = 0
+    steps_per_second: float = 0.0
+    step_at: datetime | None = None
+    seq: int = 0
+    """The order being worked on."""
+    saved: Saved = field(default_factory=Saved)
+    eta_seconds: float | None = None
+    error: str = ""
+    owner_uid: int = -1
+    """Whose file it was; -1 when it was not read from one. Not part of the file."""
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Tell whether the trainer wrote this within the last 15 s (and not in the future)."""
+        return abs((now - self.at).total_seconds()) <= FRESH_SECONDS
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON of the file."""
+        saved = self.saved
+        row: dict[str, JSON] = {
+            "version": VERSION,
+            "pid": self.pid,
+            "run_id": self.run_id,
+            "world_size": self.world_size,
+            "step": self.step,
+            "steps_per_second": self.steps_per_second,
+            "step_at": _moment(self.step_at),
+            "at": to_rfc3339(self.at),
+            "seq": self.seq,
+            "phase": self.phase,
+            "saved": {
+                "seq": saved.seq,
+                "step": saved.step,
+                "at": _moment(saved.at),
+                "url": saved.url,
+                "size_bytes": saved.size_bytes,
+                "stall_seconds": saved.stall_seconds,
+                "save_seconds": saved.save_seconds,
+                "manifest_crc": saved.manifest_crc,
+            },
+            "eta_seconds": self.eta_seconds,
+            "error": self.error,
+        }
+        return json.dumps(row).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, body: bytes, *, owner_uid: int = -1) -> Status:
+        """Return the status in `body`, its numbers clamped to what can be.
+
+        Raises:
+            HandshakeError: it is no status of a version that we know.
+        """
+        row = _object(body)
+        saved = row.get("saved") or {}
+        if not isinstance(saved, dict):
+            raise HandshakeError("not a status: 'saved' is no object")
+        phase = _text(row, "phase")
+        if phase not in PHASES:
+            raise HandshakeError(f"not a status: unknown phase {phase[:40]!r}")
+        eta = row.get("eta_seconds")
+        try:
+            return cls(
+                run_id=_text(row, "run_id"),
+                pid=_whole(row, "pid", 2**22),
+                at=from_rfc3339(_text(row, "at")),
+                phase=phase,
+                world_size=max(1, _whole(row, "world_size", 2**20)),
+                step=_whole(row, "step", MAX_SEQ),
+                steps_per_second=_real(row, "steps_per_second", 1e6),
+                step_at=_read_moment(row.get("step_at")),
+                seq=_whole(row, "seq", MAX_SEQ),
+                saved=Saved(
+                    seq=_whole(saved, "seq", MAX_SEQ),
+                    step=_whole(saved, "step", MAX_SEQ),
+                    at=_read_moment(saved.get("at")),
+                    url=_text(saved, "url"),
+                    size_bytes=_whole(saved, "size_bytes", MAX_SIZE_BYTES),
+                    stall_seconds=_real(saved, "stall_seconds", MAX_SECONDS),
+                    save_seconds=_real(saved, "save_seconds", MAX_SECONDS),
+                    manifest_crc=_text(saved, "manifest_crc"),
+                ),
+                eta_seconds=None if eta is None else _real(row, "eta_seconds", MAX_SECONDS),
+                error=_text(row, "error"),
+                owner_uid=owner_uid,
+            )
+        except (ValueError, TypeError) as error:
+            raise HandshakeError(f"not a status: {error}") from error
+
+
+def read_order(runtime_dir: Path) -> Order | None:
+    """Return the order in force, or None when there has been none.
+
+    Raises:
+        HandshakeError: there is a file, but it is no order; treat it as none and say so.
+    """
+    body = read_small_file(runtime_dir / ORDER)
+    return None if body is None else Order.from_bytes(body)
+
+
+def read_statuses(runtime_dir: Path, *, owners: Collection[int]) -> tuple[list[Status], list[str]]:
+    """Return the statuses of trainers that may speak here, and a line for each file refused.
+
+    Args:
+        runtime_dir: where the daemon writes.
+        owners: the user ids whose files count: the target's and the daemon's own.
+    """
+    statuses: list[Status] = []
+    refused: list[str] = []
+    for path in list_json_files(runtime_dir / STATUS_DIR, MAX_STATUS_FILES):
+        try:
+            read = read_owned_file(path)
+            if read is None:
+                continue
+            body, uid = read
+            if uid not in owners:
+                raise HandshakeError(f"owned by uid {uid}, who is neither the trainer's user nor ours")
+            statuses.append(Status.from_bytes(body, owner_uid=uid))
+        except HandshakeError as error:
+            refused.append(f"{path.name[:80]}: {error}")
+    return statuses, refused
+
+
+def write_status(runtime_dir: Path, status: Status) -> None:
+    """Publish what a trainer says of itself.
+
+    Raises:
+        HandshakeError: it could not be written.
+    """
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in status.run_id)[:100] or "run"
+    write_atomically(runtime_dir / STATUS_DIR / f"{name.lstrip('.') or 'run'}.json", status.to_bytes())
+
+
+def list_json_files(folder: Path, limit: int) -> list[Path]:
+    """Return at most `limit` `*.json` entries of `folder` by name; empty when it is missing."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.name.endswith(".json") and not e.name.startswith("."))
+    except OSError:
+        return []
+    return [folder / name for name in names[:limit]]
+
+
+def read_small_file(path: Path, *, limit: int = MAX_BYTES) -> bytes | None:
+    """Return the bytes of a regular file, None when there is none.
+
+    Raises:
+        HandshakeError: it is a link, no regular file, over `limit` bytes, or cannot be read.
+    """
+    read = read_owned_file(path, limit=limit)
+    return None if read is None else read[0]
+
+
+def read_owned_file(path: Path, *, limit: int = MAX_BYTES) -> tuple[bytes, int] | None:
+    """Return the bytes and the owner's uid of a regular file; otherwise as `read_small_file`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HandshakeError(f"cannot read {path}: {error.strerror}") from error
+    with os.fdopen(fd, "rb") as file:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise HandshakeError(f"{path} is not a regular file")
+        if facts.st_size > limit:
+            raise HandshakeError(f"{path} has {facts.st_size} bytes, more than {limit}")
+        return file.read(limit), facts.st_uid
+
+
+def write_atomically(
+    path: Path, body: bytes, *, mode: int = 0o640, owner: tuple[int, int] | None = None
+) -> None:
+    """Put `body` at `path` so that a reader sees the old content or the new, never a part.
+
+    Args:
+        path: a link there is replaced, never followed.
+        body: the whole content.
+        mode: of the new file, whatever the umask.
+        owner: (uid, gid) of the new file, set before it appears; None leaves ours.
+
+    Raises:
+        HandshakeError: it could not be written; what was there is untouched.
+    """
+    with _complete_temporary(path, body, mode, owner) as temporary:
+        temporary.rename(path)
+
+
+def create_exclusively(
+    path: Path, body: bytes, *, mode: int = 0o640, owner: tuple[int, int] | None = None
+) -> bool:
+    """Put `body` at `path`, complete from its first moment, unless something is there already.
+
+    Returns:
+        False when `path` exists in any form; nothing was changed then.
+
+    Raises:
+        HandshakeError: it could not be written.
+    """
+    with _complete_temporary(path, body, mode, owner) as temporary:
+        try:
+            os.link(temporary, path, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def remove_if_there(path: Path) -> bool:
+    """Remove the file (or link) at `path`; tell whether there was one.
+
+    Raises:
+        HandshakeError: it is a directory or may not be removed.
+    """
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise HandshakeError(f"cannot remove {path}: {error.strerror}") from error
+    return True
+
+
+@contextlib.contextmanager
+def _complete_temporary(path: Path, body: bytes, mode: int, owner: tuple[int, int] | None) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(body)
+            file.flush()
+            if owner is not None:
+                os.fchown(fd, *owner)
+            os.fchmod(fd, mode)
+        yield temporary
+    except OSError as error:
+        raise HandshakeError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HandshakeError(f"not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise HandshakeError(f"expected an object, found {type(row).__name__}")
+    version = row.get("version")
+    if version != VERSION:
+        raise HandshakeError(
+            f"version {str(version)[:40]} is not {VERSION}; daemon and trainer need the same"
+        )
+    return row
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key) or ""
+    if not isinstance(value, str):
+        raise HandshakeError(f"{key!r} is no text")
+    return value[:1000]
+
+
+def _whole(row: Mapping[str, Any], key: str, most: int) -> int:
+    return int(_real(row, key, most))
+
+
+def _real(row: Mapping[str, Any], key: str, most: float) -> float:
+    value = row.get(key) or 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise HandshakeError(f"{key!r} is no number")
+    return min(max(value, 0), most)
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else to_rfc3339(moment)
+
+
+def _read_moment(text: object) -> datetime | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise HandshakeError(f"{str(text)[:40]!r} is no time")
+    return from_rfc3339(text)

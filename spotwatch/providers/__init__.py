@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a source of notices must offer, and how one is found by its name.
+
+A provider answers "which notices are in force now?". It does not know policy, ledger, metrics or other
+providers; the frame polls, counts, logs and compares.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+from spotwatch.clock import Clock
+from spotwatch.errors import ConfigError
+from spotwatch.model import Answer, Notice
+
+ENTRY_POINT_GROUP = "spotwatch.providers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a provider may know of the daemon it runs in."""
+
+    clock: Clock
+    runtime_dir: Path
+    state_dir: Path | None = None
+    """Where a push source keeps what must outlive a restart; None: nowhere, memory only."""
+    webhook_secrets: tuple[bytes, ...] = ()
+    """Standard Webhooks secrets (decoded), the newest first; empty: no webhook."""
+    policy_times: Mapping[str, str] = field(default_factory=dict)
+    """Settings outside the provider's own section that it turns into notices (`ends_at`)."""
+
+
+class Provider(Protocol):
+    """One source of notices. Used as an async context manager: sockets open on entry, all closed on exit."""
+
+    name: ClassVar[str]
+    config_class: ClassVar[type]
+    absence_withdraws: ClassVar[bool]
+    """False for push sources, whose notices end only by an authenticated cancel or by time."""
+
+    def __init__(self, config: Any, context: Context) -> None:
+        """Store the arguments; open nothing."""
+
+    async def __aenter__(self) -> Self:
+        """Open what polling needs."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close everything: no task and no socket is left."""
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Return the names of the signals watched, for `check`, `status` and the start log."""
+
+    @property
+    def interval_seconds(self) -> float:
+        """Return the time between polls, or a long poll's longest wait, in seconds."""
+
+    async def detect(self) -> bool:
+        """Tell within 2 s whether this machine is on this cloud: DMI first, then at most one request.
+
+        Never raises `ProviderError`: no answer means no.
+        """
+
+    async def notices(self) -> Answer:
+        """Return all notices in force now; always quick (its own time limits), never raises `ProviderError`.
+
+        What failed is in `Answer.failed`.
+        """
+
+    async def wait(self) -> None:
+        """Return when it is worth asking again: an interval passed, a long poll answered, mail came."""
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A provider that can name the machine."""
+
+    async def identity(self) -> str:
+        """Return the cloud's stable id of this machine.
+
+        Raises:
+            ProviderError: the cloud did not say.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """One request to a webhook, its size already limited, nothing parsed."""
+
+    headers: Mapping[str, str]
+    """Lower-case names; a header sent twice is absent, so that it cannot be chosen by an attacker."""
+    body: bytes
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to answer to a webhook request."""
+
+    status: int
+    """HTTP: 2xx accepted, duplicate or not mine; 401 unsigned; 4xx permanent; 503 temporary."""
+    result: str
+    """The metric label: accepted, duplicate, not_mine, unsigned, malformed, replayed, full."""
+
+
+@runtime_checkable
+class Receiver(Protocol):
+    """A push source: it puts what arrives into an inbox and wakes its own `wait`."""
+
+    async def receive(self, request: Received) -> Verdict:
+        """Verify, then keep; never waits for an action."""
+
+
+@runtime_checkable
+class Confirmer(Protocol):
+    """A cloud that can be told to go ahead early."""
+
+    async def confirm(self, notice: Notice) -> None:
+        """Approve the event, so that the machine goes before its deadline.
+
+        Raises:
+            ProviderError: the cloud did not accept it.
+        """
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all providers, ours and those installed by others."""
+    own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
+    others = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return tuple(sorted(own | others))
+
+
+def load(name: str) -> type[Provider]:
+    """Return the class of the provider called `name`; only that module is imported.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
+    if name in own:
+        module = importlib.import_module(f"{__name__}.{name}")
+        provider: type[Provider] = module.PROVIDER
+        return provider
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        found: type[Provider] = point.load()
+        return found
+    raise ConfigError(f"unknown provider {name!r}; have {', '.join(names())}")

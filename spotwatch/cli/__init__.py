@@ -36,7 +36,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="spotwatch")
 def cli() -> None:
-    """Turn a cloud's "we are taking this machine back" into a checkpoint that is proven to be safe.
+    r"""Turn a cloud's "we are taking this machine back" into a checkpoint that is proven to be safe.
 
     \b
     See it work, here and now:   spotwatch drill --cloud all

@@ -142,6 +142,8 @@ class Step:
     why: str
     deadline: datetime | None = None
     case_ids: tuple[str, ...] = ()
+    seq: int = 0
+    """The number of the order that tells the trainer; 0 until one is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,8 @@ class Answer:
     """Signals that gave a good answer in this poll. Only these can raise or withdraw a notice."""
     failed: Mapping[str, ProviderError] = field(default_factory=lambda: _EMPTY)
     """Signals that were asked and failed. A signal in neither set was not asked this time."""
+    cancelled: frozenset[str] = frozenset()
+    """Ids of notices that an authenticated cancel has ended; for push sources, where absence proves nothing."""
     server_at: datetime | None = None
     """The server's own Date, to tell a stale notice from a wrong local clock."""
 
@@ -165,6 +167,22 @@ class Event:
             row["case"] = self.case_id
         row.update({k: _plain(v) for k, v in self.data.items()})
         return row
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Event:
+        """Return the event that `to_json` wrote; its data keeps JSON types.
+
+        Raises:
+            KeyError, ValueError, TypeError: `at` or `event` is missing or has a wrong form.
+        """
+        data = {k: v for k, v in row.items() if k not in ("at", "event", "provider", "case")}
+        return cls(
+            at=from_rfc3339(row["at"]),
+            name=str(row["event"]),
+            provider=str(row.get("provider", "")),
+            case_id=str(row.get("case", "")),
+            data=data,
+        )
 
 
 def to_rfc3339(moment: datetime) -> str:

@@ -126,11 +126,14 @@ class Answer:
 
     notices: tuple[Notice, ...] = ()
     answered: frozenset[str] = frozenset()
-    """Signals that gave a good answer in this poll. Only these can raise or withdraw a notice."""
+    """Signals that gave a wholly good answer in this poll. Only these can withdraw a notice."""
     failed: Mapping[str, ProviderError] = field(default_factory=lambda: _EMPTY)
-    """Signals that were asked and failed. A signal in neither set was not asked this time."""
+    """Signals that were asked and failed. A signal in neither set was not asked this time.
+
+    A list with one unreadable item fails its signal, and still raises the `notices` that could be read.
+    """
     cancelled: frozenset[str] = frozenset()
-    """Ids of notices that an authenticated cancel has ended; for push sources, where absence proves nothing."""
+    """Ids that an authenticated cancel has ended; for push sources, where absence proves nothing."""
     server_at: datetime | None = None
     """The server's own Date, to tell a stale notice from a wrong local clock."""
 

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One case (a notice and its progress), one order and one save, and the moves that a case may make.
+
+Each can be written to the journal and read back. They do not know policy, files or the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from spotwatch.errors import SpotwatchError
+from spotwatch.model import Do, Event, Evidence, Kind, Notice, from_rfc3339, to_rfc3339
+from spotwatch.policy import CaseView, MeasuredSave
+
+STALE_SECONDS = 300.0
+"""Present at the first poll and this far past by the server's own Date: left over, not acted upon.
+
+AWS leaves the original time in the metadata after a failed termination (EC2 User Guide, "Spot Instance
+interruption notices", read 2026-11-29)."""
+NEW_AFTER_SECONDS = 60.0
+JITTER_SECONDS = 1.5
+"""Clouds round their times to the second; so small a change is none."""
+
+
+class Phase(StrEnum):
+    """How far a case has come."""
+
+    SEEN = "seen"
+    FLUSHING = "flushing"
+    FLUSHED = "flushed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    CLOSED = "closed"
+
+
+MOVES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.SEEN: frozenset({Phase.FLUSHING, Phase.STOPPING, Phase.CLOSED}),
+    Phase.FLUSHING: frozenset({Phase.FLUSHING, Phase.FLUSHED, Phase.STOPPING, Phase.CLOSED}),
+    Phase.FLUSHED: frozenset({Phase.FLUSHING, Phase.STOPPING, Phase.CLOSED}),
+    Phase.STOPPING: frozenset({Phase.STOPPED, Phase.CLOSED}),
+    Phase.STOPPED: frozenset({Phase.CLOSED}),
+    Phase.CLOSED: frozenset(),
+}
+STOP_PHASES = frozenset({Phase.STOPPING, Phase.STOPPED})
+
+
+class IllegalMoveError(SpotwatchError):
+    """A case was asked to make a move that `MOVES` does not have."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """A notice and its progress."""
+
+    notice: Notice
+    first_seen_at: datetime
+    first_seen_boot: float
+    deadline: datetime | None
+    deadline_boot: float | None
+    phase: Phase = Phase.SEEN
+    flush_first: bool | None = None
+    flushes: int = 0
+    last_flush_boot: float | None = None
+    last_seq: int = 0
+    replans: int = 0
+    has_missed: bool = False
+    outcome: str = ""
+    # What only the present life of the daemon knows.
+    absent_answers: int = 0
+    absent_since_boot: float = 0.0
+    newest_deadline: datetime | None = None
+    slides: int = 0
+
+    @classmethod
+    def opened(cls, event: Event) -> Case:
+        """Return the case that a `noticed` or `notice_stale` event opens."""
+        notice = Notice.from_json(event.data["notice"])
+        return cls(
+            notice=notice,
+            first_seen_at=event.at,
+            first_seen_boot=float(event.data["boot"]),
+            deadline=as_moment(event.data["deadline"]),
+            deadline_boot=event.data["deadline_boot"],
+            newest_deadline=notice.deadline,
+        )
+
+    def change(self, event: Event) -> None:
+        """Take over what a `notice_changed` event says."""
+        notice = Notice.from_json(event.data["notice"])
+        if notice.kind is not self.notice.kind:
+            self.flush_first = None
+        self.notice = notice
+        self.deadline = as_moment(event.data["deadline"])
+        self.deadline_boot = event.data["deadline_boot"]
+        self.replans = int(event.data["replans"])
+
+    def move(self, to: Phase) -> None:
+        """Go to the phase `to`.
+
+        Raises:
+            IllegalMoveError: `MOVES` does not allow it.
+        """
+        if to not in MOVES[self.phase]:
+            raise IllegalMoveError(f"case {self.notice.id}: {self.phase} -> {to}")
+        self.phase = to
+
+    @property
+    def is_weak(self) -> bool:
+        """Tell whether the notice is too weakly proven for a stop."""
+        return self.notice.evidence is Evidence.WEAK
+
+    @property
+    def ends_machine(self) -> bool:
+        """Tell whether the machine is expected to go, so that a deadline can be missed or survived."""
+        return self.notice.ends_machine and self.notice.kind in (Kind.RECLAIM, Kind.MAINTENANCE)
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether the last step asked of the trainer was answered."""
+        return self.phase in (Phase.FLUSHED, Phase.STOPPED)
+
+    def note_time(self, notice: Notice) -> None:
+        """Remember the newest time given, to tell a sliding time from a new one."""
+        if notice.deadline != self.newest_deadline:
+            self.slides += 1
+            self.newest_deadline = notice.deadline
+
+    def is_renewed_by(self, notice: Notice, now: datetime) -> bool:
+        """Tell whether `notice` is a new one under the id of this closed case."""
+        if notice.deadline is None or self.newest_deadline is None or self.slides > 1:
+            return False
+        later = (notice.deadline - self.newest_deadline).total_seconds()
+        return later > NEW_AFTER_SECONDS and notice.deadline > now
+
+    def view(self, *, now: datetime, boot: float) -> CaseView:
+        """Return this case in terms of the present wall clock, whichever clock has been stepped."""
+        deadline = self.deadline
+        if deadline is not None and self.deadline_boot is not None:
+            deadline = min(deadline, now + timedelta(seconds=self.deadline_boot - boot))
+        flushed = self.last_flush_boot
+        return CaseView(
+            notice=self.notice,
+            first_seen_at=now - timedelta(seconds=boot - self.first_seen_boot),
+            deadline=deadline,
+            flushes=self.flushes,
+            last_flush_at=None if flushed is None else now - timedelta(seconds=boot - flushed),
+            flush_first=self.flush_first,
+            is_stopped=self.phase in STOP_PHASES,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what outlives this process, as JSON types."""
+        return {
+            "notice": self.notice.to_json(),
+            "first_seen_at": to_rfc3339(self.first_seen_at),
+            "first_seen_boot": self.first_seen_boot,
+            "deadline": None if self.deadline is None else to_rfc3339(self.deadline),
+            "deadline_boot": self.deadline_boot,
+            "phase": self.phase.value,
+            "flush_first": self.flush_first,
+            "flushes": self.flushes,
+            "last_flush_boot": self.last_flush_boot,
+            "last_seq": self.last_seq,
+            "replans": self.replans,
+            "has_missed": self.has_missed,
+            "outcome": self.outcome,
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Case:
+        """Return the case that `to_json` wrote."""
+        known = {name: row[name] for name in _CASE_KEYS if name in row}
+        known["notice"] = Notice.from_json(row["notice"])
+        known["first_seen_at"] = from_rfc3339(row["first_seen_at"])
+        known["deadline"] = as_moment(row["deadline"])
+        known["phase"] = Phase(row["phase"])
+        return cls(**known, newest_deadline=known["notice"].deadline)
+
+
+_CASE_KEYS = (
+    "first_seen_boot",
+    "deadline_boot",
+    "flush_first",
+    "flushes",
+    "last_flush_boot",
+    "last_seq",
+    "replans",
+    "has_missed",
+    "outcome",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Order:
+    """One thing that the trainer was, or is to be, told."""
+
+    seq: int
+    do: Do
+    why: str
+    at: datetime
+    boot: float
+    deadline: datetime | None = None
+    case_ids: tuple[str, ...] = ()
+    procs: dict[str, Any] = field(default_factory=dict)
+    """By target label: the processes that were to be signalled, as JSON."""
+    told: list[str] = field(default_factory=list)
+    """Who has been told: `handshake`, target labels."""
+    answer: str = ""
+    """`durable`, `acknowledged`, or empty."""
+    answered_at: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this order as JSON types."""
+        row = asdict(self)
+        row["at"] = to_rfc3339(self.at)
+        for name in ("deadline", "answered_at"):
+            row[name] = None if row[name] is None else to_rfc3339(row[name])
+        row["do"] = self.do.value
+        row["case_ids"] = list(self.case_ids)
+        return row
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Order:
+        """Return the order that `to_json` wrote."""
+        return cls(
+            seq=int(row["seq"]),
+            do=Do(row["do"]),
+            why=str(row["why"]),
+            at=from_rfc3339(row["at"]),
+            boot=float(row["boot"]),
+            deadline=as_moment(row["deadline"]),
+            case_ids=tuple(row["case_ids"]),
+            procs=dict(row.get("procs", {})),
+            told=list(row.get("told", [])),
+            answer=str(row.get("answer", "")),
+            answered_at=as_moment(row.get("answered_at")),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class SaveRecord:
+    """One save of the run, as its trainer reported it or as a removed flag showed it."""
+
+    at: datetime
+    boot: float | None
+    """When on the boot clock; None: in an earlier boot."""
+    seconds: float
+    is_durable: bool
+    run_id: str = ""
+    step: int = 0
+    step_seconds: float = 0.0
+    stall_seconds: float = 0.0
+
+    def measured(self) -> MeasuredSave:
+        """Return what the estimate needs."""
+        return MeasuredSave(seconds=self.seconds, is_durable=self.is_durable, step_seconds=self.step_seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this save as JSON types."""
+        row = asdict(self)
+        row["at"] = to_rfc3339(self.at)
+        return row
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> SaveRecord:
+        """Return the save that `to_json` wrote; unknown keys are ignored."""
+        known = {name: row[name] for name in cls.__slots__ if name in row}
+        known["at"] = from_rfc3339(row["at"])
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How a case differs after its notice was seen again."""
+
+    notice: Notice
+    deadline: datetime | None
+    deadline_boot: float | None
+    replans: int
+
+
+def as_moment(value: Any) -> datetime | None:
+    """Return a moment from the journal (text) or from a live event (a moment)."""
+    return from_rfc3339(value) if isinstance(value, str) else value
+
+
+def clamped(notice: Notice, *, now: datetime, boot: float) -> tuple[datetime | None, float | None]:
+    """Return the deadline on both clocks, never farther from now than the cloud's documented window."""
+    if notice.deadline is None:
+        return None, None
+    seconds = (notice.deadline - now).total_seconds()
+    if notice.window_seconds is not None:
+        seconds = min(seconds, notice.window_seconds)
+    return now + timedelta(seconds=seconds), boot + seconds
+
+
+def is_stale(notice: Notice, server_at: datetime) -> bool:
+    """Tell whether a notice found at the first poll is one that the cloud left behind."""
+    if notice.deadline is None or notice.kind is not Kind.RECLAIM or notice.has_started:
+        return False
+    return (server_at - notice.deadline).total_seconds() > STALE_SECONDS
+
+
+def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change | None:
+    """Return how `case` changes now that `notice` was seen under its id; None when it does not.
+
+    The earliest time counts and the more final action; what is better proven or under way is taken over.
+    """
+    old = case.notice
+    is_graver = _gravity(notice) > _gravity(old)
+    base = notice if is_graver else old
+    merged = replace(
+        base,
+        evidence=Evidence.STRONG if Evidence.STRONG in (old.evidence, notice.evidence) else Evidence.WEAK,
+        has_started=old.has_started or notice.has_started,
+        sole_resource=notice.sole_resource,
+        seen_at=old.seen_at,
+    )
+    deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+    is_earlier = False
+    if deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
+        deadline, deadline_boot = case.deadline, case.deadline_boot
+        if case.deadline is None and notice.deadline is not None and old.kind is Kind.MAINTENANCE:
+            deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+            is_earlier = True
+    elif case.deadline_boot is not None:
+        is_earlier = deadline_boot < case.deadline_boot - JITTER_SECONDS
+        if not is_earlier:
+            deadline, deadline_boot = case.deadline, case.deadline_boot
+    if is_earlier and not is_graver:
+        merged = replace(merged, deadline=notice.deadline, certainty=notice.certainty)
+    if not is_graver and not is_earlier and merged == old:
+        return None
+    replans = case.replans + (is_graver or is_earlier)
+    return Change(notice=merged, deadline=deadline, deadline_boot=deadline_boot, replans=replans)
+
+
+def _gravity(notice: Notice) -> tuple[int, bool]:
+    """Return how final a notice is: what kind, and whether the machine comes back."""
+    kinds = {Kind.AT_RISK: 0, Kind.HIBERNATE: 1, Kind.RECLAIM: 4}
+    rank = kinds.get(notice.kind, 3 if notice.ends_machine else 2)
+    return rank, notice.is_final

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is new, changed, withdrawn, answered or already handled, also after a restart.
+
+It turns what providers and the runner report into events, applies them to the state, and answers questions
+about it. It does not decide what is to be done (policy), nor does it do anything (runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from spotwatch.cases import STOP_PHASES, Case, Order, Phase, clamped, is_stale, merge
+from spotwatch.clock import Clock
+from spotwatch.errors import SpotwatchError
+from spotwatch.model import Answer, Do, Event, Notice, Step
+from spotwatch.policy import CaseView, MeasuredSave, Progress
+from spotwatch.state import State
+
+ABSENT_ANSWERS = 3
+ABSENT_SECONDS = 3.0
+"""A notice is withdrawn after this many good answers without it, over at least this time."""
+SURVIVED_SECONDS = 600.0
+
+
+class Ledger:
+    """Cases and orders of this machine, fed by providers and runner.
+
+    Args:
+        clock: gives moments and names this boot.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._subscribers: list[Callable[[Event], None]] = []
+        self._has_answered: set[tuple[str, str]] = set()
+        self.state = State(boot_id=clock.boot_id)
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> None:
+        """Let `subscriber` see each event after it was applied."""
+        self._subscribers.append(subscriber)
+
+    def record(self, name: str, *, case: str = "", provider: str = "", **data: Any) -> Event:
+        """Apply an event that happens now, and tell everybody."""
+        event = Event(at=self._clock.now(), name=name, provider=provider, case_id=case, data=data)
+        self.state.apply(event)
+        for subscriber in self._subscribers:
+            subscriber(event)
+        return event
+
+    def replay(self, events: Iterable[Event]) -> int:
+        """Apply the events of an earlier life, and return how many did not fit."""
+        misfits = 0
+        for event in events:
+            try:
+                self.state.apply(event)
+            except (KeyError, ValueError, TypeError, AttributeError, SpotwatchError):
+                misfits += 1
+        return misfits
+
+    def snapshot(self) -> Event:
+        """Return the whole state as one event; a replay of it alone gives this state."""
+        return Event(at=self._clock.now(), name="snapshot", data=self.state.snapshot())
+
+    # -- what providers say --------------------------------------------------------------------------------
+
+    def observe(self, provider: str, answer: Answer, *, absence_withdraws: bool) -> bool:
+        """Compare one answer with what is known, and tell whether anything has changed."""
+        now, boot = self._clock.now(), self._clock.boot()
+        changed = False
+        for notice in answer.notices:
+            is_first = (provider, notice.signal) not in self._has_answered
+            is_left_over = is_first and is_stale(notice, answer.server_at or now)
+            changed |= self._see(notice, now=now, boot=boot, is_left_over=is_left_over)
+        present = {notice.id for notice in answer.notices}
+        for case in list(self.state.cases.values()):
+            notice = case.notice
+            if notice.provider != provider or notice.id in present:
+                continue
+            if notice.id in answer.cancelled:
+                changed |= self._end(case, "withdrawn")
+            elif absence_withdraws and notice.signal in answer.answered:
+                changed |= self._note_absence(case, boot)
+        self._has_answered.update((provider, signal) for signal in answer.answered)
+        return changed
+
+    def _see(self, notice: Notice, *, now: datetime, boot: float, is_left_over: bool) -> bool:
+        case = self.state.cases.get(notice.id)
+        if case is None:
+            return self._open(notice, now, boot, is_left_over=is_left_over)
+        case.absent_answers = 0
+        is_renewed = case.phase is Phase.CLOSED and case.is_renewed_by(notice, now)
+        case.note_time(notice)
+        if case.phase is Phase.CLOSED:
+            return self._open(notice, now, boot, is_left_over=False) if is_renewed else False
+        change = merge(case, notice, now=now, boot=boot)
+        if change is None:
+            return False
+        self.record(
+            "notice_changed",
+            case=notice.id,
+            provider=notice.provider,
+            notice=change.notice.to_json(),
+            deadline=change.deadline,
+            deadline_boot=change.deadline_boot,
+            replans=change.replans,
+        )
+        return True
+
+    def _open(self, notice: Notice, now: datetime, boot: float, *, is_left_over: bool) -> bool:
+        deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+        self.record(
+            "notice_stale" if is_left_over else "noticed",
+            case=notice.id,
+            provider=notice.provider,
+            kind=notice.kind,
+            notice=notice.to_json(),
+            deadline=deadline,
+            deadline_boot=deadline_boot,
+            boot=boot,
+        )
+        return not is_left_over
+
+    def _note_absence(self, case: Case, boot: float) -> bool:
+        if case.absent_answers == 0:
+            case.absent_since_boot = boot
+        case.absent_answers += 1
+        if case.absent_answers < ABSENT_ANSWERS or boot - case.absent_since_boot < ABSENT_SECONDS:
+            return False
+        return self._end(case, "passed" if case.notice.has_started else "withdrawn")
+
+    def _end(self, case: Case, outcome: str) -> bool:
+        """Close a case whose notice is gone; one that was closed already is only forgotten."""
+        was_open = case.phase is not Phase.CLOSED
+        name = outcome if was_open else "forgotten"
+        self.record(name, case=case.notice.id, provider=case.notice.provider, kind=case.notice.kind)
+        return was_open
+
+    # -- what the runner reports ---------------------------------------------------------------------------
+
+    def order(self, step: Step, seq: int, *, procs: Mapping[str, Any]) -> Order:
+        """Record the intent to carry out `step`, and return it as an order.
+
+        Args:
+            step: flush, stop or none.
+            seq: above every number seen anywhere.
+            procs: by target label, the processes that would be signalled: evidence after a crash.
+        """
+        self.record(
+            "ordered",
+            seq=seq,
+            do=step.do,
+            why=step.why,
+            deadline=step.deadline,
+            cases=list(step.case_ids),
+            boot=self._clock.boot(),
+            procs=dict(procs),
+        )
+        return self.state.orders[-1]
+
+    def settle_identity(self, instance: str) -> list[str]:
+        """Close what belongs to another boot or another machine, and return the ids closed.
+
+        Args:
+            instance: the name of this machine as far as it is known; empty: not known yet.
+        """
+        state = self.state
+        is_other_boot = state.boot_id != self._clock.boot_id
+        is_other_machine = bool(instance and state.instance and instance != state.instance)
+        if is_other_boot or is_other_machine:
+            closed = [case.notice.id for case in self.open_cases()]
+            self.record("other_machine", boot_id=self._clock.boot_id, instance=instance, closed=closed)
+            return closed
+        if instance and not state.instance:
+            self.record("identified", instance=instance)
+        return []
+
+    def check_ends(self) -> None:
+        """Record what only time tells: a deadline missed, a machine that outlived its own."""
+        now, boot = self._clock.now(), self._clock.boot()
+        for case in self.open_cases():
+            if not case.ends_machine:
+                continue
+            end_boot = case.deadline_boot
+            if end_boot is None:
+                end_boot = case.first_seen_boot + (case.notice.window_seconds or 0.0)
+            past = boot - end_boot
+            if case.deadline is not None:
+                past = max(past, (now - case.deadline).total_seconds())
+            facts = {"case": case.notice.id, "provider": case.notice.provider, "kind": case.notice.kind}
+            if past >= 0 and case.deadline is not None and not case.is_answered and not case.has_missed:
+                self.record("missed", **facts)
+            if past >= SURVIVED_SECONDS:
+                if not case.is_answered and not case.has_missed:
+                    self.record("missed", **facts)
+                self.record("survived", **facts)
+
+    # -- questions -----------------------------------------------------------------------------------------
+
+    def open_cases(self) -> list[Case]:
+        """Return the cases in force, in the order in which they were seen."""
+        return [case for case in self.state.cases.values() if case.phase is not Phase.CLOSED]
+
+    def views(self) -> list[CaseView]:
+        """Return the cases in force as the policy wants them, both clocks reconciled."""
+        now, boot = self._clock.now(), self._clock.boot()
+        return [case.view(now=now, boot=boot) for case in self.open_cases()]
+
+    def progress(self) -> Progress:
+        """Return what was ordered and answered, as the policy wants it."""
+        now, boot = self._clock.now(), self._clock.boot()
+        durable = next((save for save in reversed(self.state.saves) if save.is_durable), None)
+        weak = [c.last_flush_boot for c in self.open_cases() if c.is_weak and c.last_flush_boot is not None]
+        durable_boot = durable.boot if durable else None
+        return Progress(
+            is_stop_in_force=self.is_stop_in_force(),
+            is_flush_unanswered=self.waiting_flush() is not None,
+            last_durable_at=None if durable_boot is None else now - timedelta(seconds=boot - durable_boot),
+            last_stall_seconds=durable.stall_seconds if durable else 0.0,
+            last_weak_flush_at=now - timedelta(seconds=boot - max(weak)) if weak else None,
+        )
+
+    def is_stop_in_force(self) -> bool:
+        """Tell whether a stop has been ordered and not lifted."""
+        return any(case.phase in STOP_PHASES for case in self.state.cases.values())
+
+    def waiting_flush(self) -> Order | None:
+        """Return the oldest flush order that is unanswered while one of its cases is still in force."""
+        open_ids = {case.notice.id for case in self.open_cases()}
+        for order in self.state.orders:
+            if order.do is Do.FLUSH and not order.answer and open_ids.intersection(order.case_ids):
+                return order
+        return None
+
+    def last_order(self) -> Order | None:
+        """Return the newest order."""
+        return self.state.orders[-1] if self.state.orders else None
+
+    def measured_saves(self) -> list[MeasuredSave]:
+        """Return the last saves, oldest first, for the estimate."""
+        return [save.measured() for save in self.state.saves]

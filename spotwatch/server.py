@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two HTTP listeners: metrics and health for those inside, webhooks for those who can sign.
+
+Neither may harm the watch: a busy port is tried again, a handler that fails answers 503, and no endpoint
+does anything without authentication. It does not know what a metric, a case or a signature is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from spotwatch.listener import RETRY_SECONDS, Listener, parse_listen
+from spotwatch.providers import Received, Receiver, Verdict
+from spotwatch.webhook_guard import (
+    BodyBroken,
+    BodyTooLarge,
+    Limits,
+    TokenBuckets,
+    is_loopback,
+    read_body,
+    refuse,
+)
+
+__all__ = ["MetricsServer", "WebhookServer", "parse_listen"]
+
+_RECEIVE_SECONDS = 5.0
+
+_INDEX = (
+    "<!doctype html><title>spotwatch</title><h1>spotwatch</h1>"
+    '<ul><li><a href="/metrics">/metrics</a><li><a href="/healthz">/healthz</a>'
+    '<li><a href="/readyz">/readyz</a><li><a href="/status">/status</a></ul>\n'
+)
+
+
+class MetricsServer(Listener):
+    """GET /metrics, /healthz, /readyz and /status; nothing here changes anything.
+
+    Args:
+        listen: `host:port`; empty: none.
+        render: given the Accept header, returns the metrics and their Content-Type.
+        is_healthy: whether the daemon's loop still turns.
+        not_ready: returns the reasons why a reclaim might be missed just now; none: ready.
+        status: returns JSON types; shown to loopback peers only.
+        say: takes one line for the log.
+        limits: what a peer may cost.
+        retry_seconds: between two tries to bind.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        render: Callable[[str], tuple[bytes, str]],
+        is_healthy: Callable[[], bool],
+        not_ready: Callable[[], list[str]],
+        status: Callable[[], Mapping[str, Any]],
+        say: Callable[[str], None],
+        limits: Limits | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        super().__init__(
+            listen, self._answer, say=say, limits=limits or Limits(), retry_seconds=retry_seconds
+        )
+        self._render = render
+        self._is_healthy = is_healthy
+        self._not_ready = not_ready
+        self._status = status
+        self._said: Counter[str] = Counter()
+        self._pages: Mapping[str, Callable[[web.BaseRequest], web.Response]] = {
+            "/": lambda _: web.Response(text=_INDEX, content_type="text/html"),
+            "/metrics": self._metrics_page,
+            "/healthz": self._health_page,
+            "/readyz": self._ready_page,
+            "/status": self._status_page,
+        }
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        page = self._pages.get(request.raw_path.partition("?")[0])
+        if page is None:
+            return refuse(404)
+        if request.method not in ("GET", "HEAD"):
+            return refuse(405, Allow="GET, HEAD")
+        try:
+            response = page(request)
+        except Exception as error:  # noqa: BLE001 - a page that fails must not look like a dead daemon
+            _say_once(self._said, self._say, f"{request.raw_path[:40]}: {type(error).__name__}: {error}")
+            return refuse(503)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    def _metrics_page(self, request: web.BaseRequest) -> web.Response:
+        body, content_type = self._render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _health_page(self, _: web.BaseRequest) -> web.Response:
+        return web.Response(text="ok\n") if self._is_healthy() else web.Response(status=503, text="stuck\n")
+
+    def _ready_page(self, _: web.BaseRequest) -> web.Response:
+        reasons = self._not_ready()
+        if not reasons:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
+
+    def _status_page(self, request: web.BaseRequest) -> web.Response:
+        # The Host check keeps a web page on this machine from reading it through a name of its own
+        # that resolves to 127.0.0.1 (DNS rebinding).
+        if not is_loopback(request.remote or "") or not _names_this_machine(request.headers.get("Host", "")):
+            return refuse(403)
+        return web.json_response(self._status(), dumps=lambda value: json.dumps(value, indent=1) + "\n")
+
+
+class WebhookServer(Listener):
+    """POST /webhook/<provider>: each request limited, read once as raw bytes, and handed to its receiver.
+
+    Never a 500, whatever comes: a receiver that fails is said once and answered with 503, so that the
+    sender tries again.
+
+    Args:
+        listen: `host:port`; empty: none.
+        receivers: by provider name; other paths are 404.
+        on_request: takes the provider and the result of each request for it. Beside the results of
+            `Verdict`: bad_method, slow, too_large, encoded, rate_limited, aborted, failed.
+        say: takes one line for the log.
+        limits: what a peer may cost.
+        buckets: how often a peer may ask.
+        retry_seconds: between two tries to bind.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        receivers: Mapping[str, Receiver],
+        on_request: Callable[[str, str], None],
+        say: Callable[[str], None],
+        limits: Limits | None = None,
+        buckets: TokenBuckets | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._kept_limits = limits or Limits()
+        super().__init__(listen, self._answer, say=say, limits=self._kept_limits, retry_seconds=retry_seconds)
+        self._receivers = {f"/webhook/{name}": (name, receiver) for name, receiver in receivers.items()}
+        self._on_request = on_request
+        self._buckets = buckets or TokenBuckets()
+        self._said: Counter[str] = Counter()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        found = self._receivers.get(request.raw_path.partition("?")[0])
+        if found is None:
+            return refuse(404)
+        name, receiver = found
+        try:
+            received = await self._admit(request)
+        except _Refused as refused:
+            self._on_request(name, refused.result)
+            return refuse(refused.status, **refused.headers)
+        verdict = await self._receive(name, receiver, received)
+        self._on_request(name, verdict.result)
+        if verdict.status == 503:  # noqa: PLR2004 - HTTP's own number
+            return refuse(503, **{"Retry-After": "5"})
+        return web.Response(status=verdict.status, text=f"{verdict.status}\n")
+
+    async def _admit(self, request: web.BaseRequest) -> Received:
+        """Return what came; the cheapest question first, and nothing parsed."""
+        peer = request.remote or ""
+        if request.method != "POST":
+            raise _Refused(405, "bad_method", Allow="POST")
+        if not self._buckets.take(peer, asyncio.get_running_loop().time()):
+            raise _Refused(429, "rate_limited", **{"Retry-After": "1"})
+        if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            raise _Refused(415, "encoded")
+        try:
+            body = await read_body(request, self._kept_limits)
+        except TimeoutError as error:
+            raise _Refused(408, "slow") from error
+        except BodyTooLarge as error:
+            raise _Refused(413, "too_large") from error
+        except BodyBroken as error:
+            raise _Refused(400, "aborted") from error
+        return Received(headers=single_headers(request), body=body, peer=peer)
+
+    async def _receive(self, name: str, receiver: Receiver, received: Received) -> Verdict:
+        try:
+            async with asyncio.timeout(_RECEIVE_SECONDS):
+                return await receiver.receive(received)
+        except Exception as error:  # noqa: BLE001 - a stranger's bytes must never end in a 500
+            _say_once(self._said, self._say, f"webhook {name}: {type(error).__name__}: {str(error)[:200]}")
+            return Verdict(status=503, result="failed")
+
+
+class _Refused(Exception):
+    """A request that no receiver sees."""
+
+    def __init__(self, status: int, result: str, **headers: str) -> None:
+        super().__init__(result)
+        self.status = status
+        self.result = result
+        self.headers = headers
+
+
+def single_headers(request: web.BaseRequest) -> dict[str, str]:
+    """Return the headers by lower-case name; one sent twice is left out."""
+    # Of items, not of keys: a multidict may iterate over each key once.
+    counts = Counter(name.lower() for name, _ in request.headers.items())
+    return {name.lower(): value for name, value in request.headers.items() if counts[name.lower()] == 1}
+
+
+def _say_once(said: Counter[str], say: Callable[[str], None], line: str) -> None:
+    """Say a line the first time; what repeats has a metric."""
+    if line not in said and len(said) < 100:  # noqa: PLR2004 - a stranger may vary the text
+        said[line] += 1
+        say(line)
+
+
+def _names_this_machine(host_header: str) -> bool:
+    host = host_header.rpartition(":")[0] if host_header.rpartition(":")[2].isdigit() else host_header
+    if host.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

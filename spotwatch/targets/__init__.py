@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the trainer is, and how it is stopped and started again: a unit, a pidfile, a pattern, a child.
+
+The parts: `_proc` (identity and the one way to signal), `_choice` (launchers, wrappers, workers), `_process`
+(what is signalled), `_systemd` and `_unit` (what systemd stops). Nothing here knows why or when.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import signal
+from pathlib import Path
+from typing import Protocol
+
+from spotwatch.config import TargetSettings
+from spotwatch.errors import ConfigError
+from spotwatch.targets._proc import Proc, has_pending, is_alive
+from spotwatch.targets._process import (
+    ChildFinder,
+    Finder,
+    PatternFinder,
+    PidfileFinder,
+    ProcessTarget,
+    Spawned,
+)
+from spotwatch.targets._systemd import UnitFacts, unit_facts
+from spotwatch.targets._unit import UnitTarget
+
+__all__ = ["Proc", "Spawned", "Target", "UnitFacts", "has_pending", "is_alive", "make_targets", "unit_facts"]
+
+# SIGKILL and SIGSTOP cannot be handled: no trainer saves on them.
+_UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
+
+
+class Target(Protocol):
+    """One trainer."""
+
+    label: str
+    """How it is called: `unit spot-train.service`, `pidfile /run/t.pid`, `process 'train.py'`, `child`."""
+
+    def find(self) -> tuple[Proc, ...]:
+        """Return the processes to tell now, verified, at least one; a unit blocks for up to 2 s.
+
+        Raises:
+            ActionError: it is missing, restarting, someone else's, or may not be signalled.
+        """
+
+    def owner(self) -> tuple[int, int] | None:
+        """Return uid and gid of the trainer, for the flag; None: unknown."""
+
+    async def stop(self, procs: tuple[Proc, ...]) -> str:
+        """Tell `procs` to save and exit, once, and return what was done in a few words.
+
+        Raises:
+            ActionError: not all of them were told.
+        """
+
+    async def start(self) -> str:
+        """Start again what was stopped, and say so; empty when this kind of target cannot be started.
+
+        Raises:
+            ActionError: it did not start.
+        """
+
+
+def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) -> tuple[Target, ...]:
+    """Return the targets that the configuration names, the child first.
+
+    Raises:
+        ConfigError: a setting names nothing that can be told; all of them at once.
+    """
+    targets: list[Target] = []
+    problems: list[str] = []
+    if child is not None:
+        targets.append(ProcessTarget("child", ChildFinder(child)))
+    for index, one in enumerate(settings):
+        try:
+            targets.append(_make_target(one))
+        except ConfigError as error:
+            problems += [f"target[{index}]: {problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(*problems)
+    return tuple(targets)
+
+
+def _make_target(one: TargetSettings) -> Target:
+    if sum(map(bool, (one.unit, one.pidfile, one.process))) != 1:
+        raise ConfigError("set exactly one of unit, pidfile and process")
+    signum = _signal(one.signal)
+    if one.unit:
+        return UnitTarget(one.unit, signum=signum, leaves=one.leaves)
+    owner = _account(one.user) if one.user else None
+    uid = owner[0] if owner else None
+    if uid is None and os.geteuid() != 0:
+        uid = os.geteuid()
+    finder: Finder
+    if one.pidfile:
+        label = f"pidfile {one.pidfile}"
+        finder = PidfileFinder(Path(one.pidfile), uid)
+    else:
+        label = f"process {one.process!r}"
+        finder = PatternFinder(_pattern(one.process), uid)
+    return ProcessTarget(label, finder, signum=signum, leaves=one.leaves, owner=owner)
+
+
+def _signal(name: str) -> signal.Signals:
+    try:
+        signum = signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
+    except KeyError:
+        raise ConfigError(f"signal {name!r} is unknown; expected one such as SIGTERM or SIGUSR1") from None
+    if signum in _UNCATCHABLE:
+        raise ConfigError(f"signal {name!r} cannot be handled, so the trainer could not save; use SIGTERM")
+    return signum
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"process {text!r} is no regular expression: {error}") from error
+    if pattern.search(""):
+        raise ConfigError(f"process {text!r} fits every command line; name the trainer")
+    return pattern
+
+
+def _account(user: str) -> tuple[int, int]:
+    try:
+        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+    except KeyError:
+        if user.isdigit():
+            # A number that has no name is usual in containers; its group goes by the same number there.
+            return int(user), int(user)
+        raise ConfigError(f"user {user!r} is unknown on this machine; a uid works too") from None
+    return entry.pw_uid, entry.pw_gid

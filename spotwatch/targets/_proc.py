@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes as /proc shows them, their identity, and the one way in which a signal is sent.
+
+A pid is only a number that the kernel gives away again; a process is its pid and its start time together.
+It does not choose who is told (`_choice`), and knows no settings. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spotwatch.errors import ActionError
+from spotwatch.model import JSON
+
+MAX_COMMAND = 4096
+"""Characters of a command line that count; the rest of a longer one is not compared."""
+HIDDEN = 0
+"""The start time of a process that systemd names and /proc does not show us."""
+# include/linux/sched.h: PF_KTHREAD, the flag of a thread that belongs to the kernel.
+_PF_KTHREAD = 0x00200000
+_GONE_STATES = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proc:
+    """The identity of one process: never a bare pid."""
+
+    pid: int
+    start_ticks: int
+    """Clock ticks since boot (proc_pid_stat(5), field 22)."""
+    uid: int
+    """Effective: what its files belong to."""
+    gid: int
+    command: str
+    """Arguments joined by blanks, at most `MAX_COMMAND` characters."""
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return this identity as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Proc:
+        """Return the identity that `to_json` wrote.
+
+        Raises:
+            KeyError, ValueError, TypeError: a field is missing or has a wrong form.
+        """
+        numbers = {name: int(row[name]) for name in ("pid", "start_ticks", "uid", "gid")}
+        return cls(**numbers, command=str(row["command"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one look at /proc tells about a process."""
+
+    proc: Proc
+    ppid: int
+    state: str
+    comm: str
+    argv: tuple[str, ...]
+    is_kernel: bool = False
+    is_thread: bool = False
+    """The number is that of a thread, not of a process."""
+    is_nested: bool = False
+    """It lives in a PID namespace below ours, and knows itself by another number."""
+
+    @property
+    def pid(self) -> int:
+        """Return the number by which this namespace knows it."""
+        return self.proc.pid
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether it has exited and only waits to be reaped."""
+        return self.state in _GONE_STATES
+
+
+def read_row(pid: int) -> Row | None:
+    """Return what /proc says about `pid` now; None when there is no such process or thread."""
+    try:
+        stat = _read(pid, "stat")
+        status = _read(pid, "status")
+        cmdline = _read(pid, "cmdline")
+    except OSError:
+        return None
+    facts = _status_fields(status)
+    # The name may hold blanks and parentheses (`a) R 1 (x`): only after the last one do fields count.
+    head, _, tail = stat.rpartition(")")
+    fields = tail.split()
+    try:
+        argv = tuple(cmdline.rstrip("\0").split("\0")) if cmdline.strip("\0") else ()
+        return Row(
+            proc=Proc(
+                pid=pid,
+                start_ticks=int(fields[19]),
+                uid=int(facts["Uid"].split()[1]),
+                gid=int(facts["Gid"].split()[1]),
+                command=" ".join(argv)[:MAX_COMMAND],
+            ),
+            ppid=int(fields[1]),
+            state=fields[0],
+            comm=head.partition("(")[2],
+            argv=argv,
+            is_kernel=bool(int(fields[6]) & _PF_KTHREAD),
+            is_thread=int(facts.get("Tgid", pid)) != pid,
+            is_nested=len(facts.get("NSpid", "").split()) > 1,
+        )
+    except (KeyError, IndexError, ValueError):
+        # The process ended between two reads, and the files were cut short.
+        return None
+
+
+def read_table() -> dict[int, Row]:
+    """Return every process that we may see, by pid."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isascii() and name.isdigit()]  # noqa: PTH208 - names, not paths
+    rows = (read_row(pid) for pid in pids)
+    return {row.pid: row for row in rows if row is not None}
+
+
+def read_variable(pid: int, name: str) -> str | None:
+    """Return a variable of `pid`'s first environment; None: not set, or not for us to see."""
+    try:
+        text = _read(pid, "environ")
+    except OSError:
+        return None
+    for entry in text.split("\0"):
+        key, _, value = entry.partition("=")
+        if key == name:
+            return value
+    return None
+
+
+def is_alive(proc: Proc) -> bool:
+    """Tell whether this very process still runs: same pid, same start time, no zombie."""
+    if proc.start_ticks == HIDDEN:
+        return _runs(proc.pid)
+    row = read_row(proc.pid)
+    return row is not None and row.proc.start_ticks == proc.start_ticks and not row.is_gone
+
+
+def _runs(pid: int) -> bool:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # pidfd_open(2): readable once the process has terminated.
+        return not select.select([handle], [], [], 0)[0]
+    finally:
+        os.close(handle)
+
+
+def has_pending(proc: Proc, signum: int) -> bool:
+    """Tell whether `signum` was sent to this very process and has not been taken yet."""
+    try:
+        facts = _status_fields(_read(proc.pid, "status"))
+    except OSError:
+        return False
+    masks = int(facts.get("SigPnd", "0"), 16) | int(facts.get("ShdPnd", "0"), 16)
+    return bool(masks >> (signum - 1) & 1) and is_alive(proc)
+
+
+def refusal(row: Row) -> str:
+    """Return why this process must never be signalled; empty when it may."""
+    if row.pid <= 1:
+        return "it is PID 1"
+    if row.is_kernel:
+        return "it is a thread of the kernel"
+    if row.is_thread:
+        return "the number is that of a thread, not of a process"
+    if row.pid == os.getpid():
+        return "it is this daemon itself"
+    if row.pid in ancestors(os.getpid()):
+        return "this daemon was started by it"
+    return ""
+
+
+def ancestors(pid: int) -> frozenset[int]:
+    """Return the pids above `pid`, as far as they can be seen."""
+    above: set[int] = set()
+    row = read_row(pid)
+    while row is not None and row.ppid > 0 and row.ppid not in above:
+        above.add(row.ppid)
+        row = read_row(row.ppid)
+    return frozenset(above)
+
+
+def check_signallable(proc: Proc) -> None:
+    """Do nothing when we may signal this very process.
+
+    Raises:
+        ActionError: it is gone, is another one by now, or the kernel forbids it.
+    """
+    if not _send(proc, 0):
+        raise ActionError(f"pid {proc.pid} exited a moment ago")
+
+
+def send_signal(proc: Proc, signum: int) -> bool:
+    """Send `signum` to this very process, never to its group nor to a later owner of the pid.
+
+    Returns:
+        False when it has exited already, which is fine.
+
+    Raises:
+        ActionError: user or command line are not what was found, or the kernel forbids it.
+    """
+    if signum == signal.SIGKILL:
+        raise ActionError("SIGKILL is never sent: it would lose the save")
+    return _send(proc, signum)
+
+
+def _send(proc: Proc, signum: int) -> bool:
+    if proc.start_ticks == HIDDEN:
+        raise ActionError(f"pid {proc.pid} is hidden from us (ProtectProc=), so it cannot be verified")
+    try:
+        # First the handle, then the look: from here on the number cannot come to mean another process.
+        handle = os.pidfd_open(proc.pid)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        raise ActionError(_cannot_open(proc, error)) from error
+    try:
+        row = read_row(proc.pid)
+        if row is None or row.is_gone or row.proc.start_ticks != proc.start_ticks:
+            return False
+        if reason := refusal(row):
+            raise ActionError(f"pid {proc.pid} is not signalled: {reason}")
+        if row.proc != proc:
+            raise ActionError(f"pid {proc.pid} has another user or command line than a moment ago")
+        signal.pidfd_send_signal(handle, signum)
+    except ProcessLookupError:
+        return False
+    except PermissionError as error:
+        raise ActionError(
+            f"not allowed to signal pid {proc.pid} of uid {proc.uid}: "
+            "run as root, as that user, or with CAP_KILL"
+        ) from error
+    finally:
+        os.close(handle)
+    return True
+
+
+def _cannot_open(proc: Proc, error: OSError) -> str:
+    mend = {
+        errno.ENOSYS: "; Linux 5.3 or later is needed",
+        errno.EPERM: "; allow pidfd_open in the seccomp filter",
+        errno.EMFILE: "; raise the limit of open files",
+    }.get(error.errno or 0, "")
+    return f"no handle on pid {proc.pid}: {error.strerror}{mend}"
+
+
+def _read(pid: int, name: str) -> str:
+    with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - a scan opens thousands; Path doubles its cost
+        return file.read().decode(errors="backslashreplace")
+
+
+def _status_fields(text: str) -> dict[str, str]:
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime directory: made so that daemon and trainer can share it, and held by one daemon at a time.
+
+It does not know what the files in it mean, nor where the directory is; `handshake` and `config_places` do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from spotwatch.config import Settings
+from spotwatch.config_check import LOCK, resolve_owner
+from spotwatch.errors import ConfigError
+from spotwatch.handshake import NOTICES_DIR, STATUS_DIR
+
+SHARED = 0o2770
+"""Group members write too, and what they make belongs to the group (setgid)."""
+PRIVATE = 0o700
+_LOCK_PATIENCE_SECONDS = 0.5
+"""`is_held` holds the lock for microseconds to find out; a daemon that starts then must not give up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use the directory."""
+
+    mode: int
+    gid: int
+    """-1: our own."""
+    uids: frozenset[int]
+    """Whose directory it may be."""
+
+
+def choose_access(owner: tuple[int, int] | None, *, uid: int, is_owner_named: bool) -> Access:
+    """Return the access that lets the trainer in and nobody else.
+
+    Args:
+        owner: uid and gid of the trainer; None: unknown.
+        uid: our own; root shares with the trainer's group.
+        is_owner_named: the owner was set in the configuration, so that an ordinary user wants to share too.
+    """
+    uids = frozenset({0, uid} | ({owner[0]} if owner else set()))
+    if uid == 0 or (owner is not None and is_owner_named):
+        return Access(mode=SHARED, gid=owner[1] if owner else -1, uids=uids)
+    return Access(mode=PRIVATE, gid=-1, uids=uids)
+
+
+def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None) -> None:
+    """Make the runtime directory with `status/` and `notices/`, or mend their group and mode.
+
+    Args:
+        settings: `runtime_dir` and `flag.owner`, which goes before `owner`.
+        owner: uid and gid of the target; None: unknown.
+
+    Raises:
+        ConfigError: one of them is a link, a stranger's, writable by everyone, or cannot be made.
+    """
+    named = resolve_owner(settings.flag.owner)
+    access = choose_access(named or owner, uid=os.geteuid(), is_owner_named=named is not None)
+    path = settings.runtime_dir
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"runtime_dir {path} cannot be made: {error.strerror}") from error
+    with contextlib.ExitStack() as stack:
+        top = _prepare(path, path, access, None, stack)
+        for name in (STATUS_DIR, NOTICES_DIR):
+            _prepare(path / name, Path(name), access, top, stack)
+
+
+def check_runtime_dir(path: Path, *, uids: frozenset[int]) -> None:
+    """Refuse a directory that must not be believed or written to.
+
+    Raises:
+        ConfigError: it is missing, a link, writable by everyone, or of a user who is not in `uids`.
+    """
+    try:
+        facts = path.lstat()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
+    _refuse(path, facts, uids)
+
+
+def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: contextlib.ExitStack) -> int:
+    """Make one directory, relative to the descriptor `at`, and return a descriptor of it."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, PRIVATE, dir_fd=at)
+        _refuse(path, os.stat(name, dir_fd=at, follow_symlinks=False), access.uids)
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        stack.callback(os.close, fd)
+        facts = os.fstat(fd)
+        _refuse(path, facts, access.uids)  # what was opened, not what was there a moment ago
+        if facts.st_uid == os.geteuid() or os.geteuid() == 0:
+            _mend(fd, facts, access)
+    except PermissionError as error:
+        raise ConfigError(
+            f"runtime_dir: {path} cannot be made ours: {error.strerror}; run as its owner or as root, be a "
+            "member of the group of flag.owner, or set runtime_dir"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"runtime_dir: {path} cannot be made: {error.strerror}") from error
+    return fd
+
+
+def _mend(fd: int, facts: os.stat_result, access: Access) -> None:
+    """Give a directory its group and mode; one that is shared already is never closed again."""
+    # First the group, then the mode: a change of group clears the setgid bit.
+    if access.gid not in (-1, facts.st_gid):
+        os.fchown(fd, -1, access.gid)
+    if access.mode == SHARED and stat.S_IMODE(os.fstat(fd).st_mode) != SHARED:
+        os.fchmod(fd, SHARED)
+
+
+def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:
+    if stat.S_ISLNK(facts.st_mode):
+        raise ConfigError(f"runtime_dir: {path} is a link; it could lead anywhere, remove it")
+    if not stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(f"runtime_dir: {path} is not a directory")
+    if facts.st_uid not in uids:
+        raise ConfigError(
+            f"runtime_dir: {path} belongs to uid {facts.st_uid}, neither ours nor the trainer's; "
+            "remove it or set runtime_dir"
+        )
+    if facts.st_mode & stat.S_IWOTH:
+        raise ConfigError(
+            f"runtime_dir: {path} is writable by everyone, so anyone could stop the trainer; "
+            "look through its files, then chmod o-w it"
+        )
+
+
+class RuntimeLock:
+    """The right to be the one daemon on a runtime directory, held until `close` or the end of the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        """Let the next daemon in; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def lock_runtime_dir(path: Path) -> RuntimeLock:
+    """Take the lock of the runtime directory `path` and write our pid into it.
+
+    Raises:
+        ConfigError: another daemon holds it, whose pid is named, or the file is not to be trusted.
+    """
+    give_up_at = time.monotonic() + _LOCK_PATIENCE_SECONDS
+    while True:
+        fd = _open_lock(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid = _read_pid(fd)
+            os.close(fd)
+            if time.monotonic() < give_up_at:
+                time.sleep(0.02)
+                continue
+            who = f"pid {pid}" if pid else "a process that has not written its pid"
+            raise ConfigError(
+                f"another spotwatch daemon ({who}) runs on {path}; stop it, or give this one its own "
+                "--runtime-dir and --state-dir"
+            ) from None
+        if _is_in_place(fd, path / LOCK):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            return RuntimeLock(fd)
+        os.close(fd)  # removed or replaced between open and lock: a lock on it would exclude nobody
+
+
+def find_daemon(path: Path) -> int | None:
+    """Return the pid of the daemon on the runtime directory `path`; 0: one runs, its pid is unreadable.
+
+    None when none runs, or when this user may not look: the directory is closed to them.
+    """
+    try:
+        fd = _open_lock(path, os.O_RDONLY)
+    except ConfigError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read_pid(fd)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    try:
+        # Non-blocking: a pipe planted under this name would hang the start.
+        fd = os.open(path / LOCK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ConfigError(f"{path / LOCK} is not a regular file; remove it")
+    return fd
+
+
+def _is_in_place(fd: int, path: Path) -> bool:
+    try:
+        there = path.lstat()
+    except OSError:
+        return False
+    ours = os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _read_pid(fd: int) -> int:
+    text = os.pread(fd, 20, 0).strip()
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What configuration is accepted, from where, and what every refused one is told.
+
+Where directories are chosen is in test_config_places; printing is in test_config_print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotwatch.config import Settings
+from spotwatch.config_check import parse_listen, resolve_owner
+from spotwatch.config_load import Loaded, load
+from spotwatch.config_secrets import read_webhook_secrets
+from spotwatch.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudConfig:
+    """A provider's section, as providers write them."""
+
+    interval_seconds: float = 1.0
+    endpoint: str = ""
+    ipv6: bool = False
+    ttl: int = 10
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.ttl > 100:
+            raise ValueError(f"ttl {self.ttl} is over 100; the service refuses it")
+
+
+def find_config(name: str) -> type:
+    """Know two providers."""
+    if name not in {"cloud", "other"}:
+        raise ConfigError(f"unknown provider {name!r}; have cloud, other")
+    return CloudConfig
+
+
+class Loader:
+    """Loads with a scratch file and nothing of this machine."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "spotwatch.toml"
+        self.tmp_path = tmp_path
+
+    def __call__(
+        self,
+        toml: str | None = None,
+        env: Mapping[str, str] | None = None,
+        flags: Mapping[str, object] | None = None,
+        **more: Any,
+    ) -> Loaded:
+        """Return what `load` makes of these layers."""
+        if toml is not None:
+            self.path.write_text(toml, encoding="utf-8")
+            self.path.chmod(0o600)
+        return load(
+            path=self.path if toml is not None else None,
+            environ=env or {},
+            flags=flags or {},
+            provider_configs=more.pop("provider_configs", find_config),
+            default_path=self.tmp_path / "absent.toml",
+            is_writable=lambda _: True,
+            **more,
+        )
+
+    def problems(self, *args: Any, **more: Any) -> str:
+        """Return why `load` refuses these layers."""
+        with pytest.raises(ConfigError) as caught:
+            self(*args, **more)
+        return str(caught.value)
+
+
+@pytest.fixture
+def loader(tmp_path: Path) -> Loader:
+    """Give each test its own file."""
+    return Loader(tmp_path)
+
+
+def test_nothing_at_all_is_a_configuration(loader: Loader) -> None:
+    """No file, no variable and no flag give the documented defaults."""
+    loaded = loader()
+    assert loaded.settings.providers == ("auto",)
+    assert loaded.settings.runtime_dir == Path("/run/spotwatch")
+    assert loaded.settings.policy.save_seconds == 30
+    assert loaded.warnings == ()
+    assert loaded.path is None
+    assert set(loaded.sources.values()) == {"default"}
+
+
+def test_flags_go_before_environment_before_file(loader: Loader) -> None:
+    """Each layer wins over the one below, and the winner is named."""
+    toml = '[log]\nlevel = "debug"\nformat = "json"\n[policy]\nsave_seconds = 5\nsafety_factor = 2'
+    env = {"SPOTWATCH_LOG__LEVEL": "error", "SPOTWATCH_POLICY__SAVE_SECONDS": "7.5"}
+    loaded = loader(toml, env, {"log.level": "warning", "log.format": None})
+    assert loaded.settings.log.level == "warning"
+    assert loaded.settings.log.format == "json"
+    assert loaded.settings.policy.save_seconds == 7.5
+    assert loaded.sources["log.level"] == "flag"
+    assert loaded.sources["log.format"] == f"file {loader.path}"
+    assert loaded.sources["policy.save_seconds"] == "environment SPOTWATCH_POLICY__SAVE_SECONDS"
+    assert loaded.sources["policy.stop_margin_seconds"] == "default"
+
+
+def test_file_is_found_by_flag_variable_or_default_place(tmp_path: Path) -> None:
+    """--config goes before SPOTWATCH_CONFIG before the default path."""
+    for name, seconds in (("a", 1), ("b", 2), ("c", 3)):
+        (tmp_path / name).write_text(f"[policy]\nsave_seconds = {seconds}", encoding="utf-8")
+
+    def seconds_of(path: Path | None, env: dict[str, str]) -> float:
+        loaded = load(
+            path=path, environ=env, flags={}, provider_configs=find_config, default_path=tmp_path / "c"
+        )
+        return loaded.settings.policy.save_seconds
+
+    env = {"SPOTWATCH_CONFIG": str(tmp_path / "b")}
+    assert seconds_of(tmp_path / "a", env) == 1
+    assert seconds_of(None, env) == 2
+    assert seconds_of(None, {}) == 3
+
+
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_missing_file_is_refused_when_named(by: str, tmp_path: Path) -> None:
+    """A file that somebody named must exist."""
+    missing = tmp_path / "none.toml"
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read: No such file"):
+        load(
+            path=missing if by == "flag" else None,
+            environ={"SPOTWATCH_CONFIG": str(missing)} if by == "variable" else {},
+            flags={},
+            provider_configs=find_config,
+        )
+
+
+def test_syntax_error_names_file_line_and_column(loader: Loader) -> None:
+    """A TOML error says where."""
+    text = loader.problems('[log]\nlevel = "info"\nformat = json\n')
+    assert str(loader.path) in text
+    assert "line 3, column 10" in text
+
+
+def test_everything_wrong_is_said_at_once(loader: Loader) -> None:
+    """One start names every mistake, each with its path and origin."""
+    toml = """
+providers = "aws"
+colour = "red"
+[policy]
+mode = "flush"
+save_seconds = -1
+safety_factor = nan
+[release]
+azure_approve = "false"
+[[target]]
+unit = "a.service"
+pidfile = "/run/a.pid"
+[[target]]
+process = "("
+signal = "SIGTREM"
+[http]
+listen = "9475"
+[hook]
+on_notice = "notify-send"
+[provider.cloud]
+interval_seconds = 0
+endpont = "x"
+[provider.cluod]
+"""
+    text = loader.problems(toml, {"SPOTWATCH_LOG__LEVEL": "loud", "SPOTWATCH_POLICY__RESAVE": "1"})
+    lines = {line.split(":", 1)[0]: line for line in text.splitlines()}
+    assert "is no list" in lines["providers"]
+    assert "unknown key" in lines["colour"]
+    assert "'flush-then-stop', 'flush-only', 'stop-now'" in lines["policy.mode"]
+    assert "0 or more" in lines["policy.save_seconds"]
+    assert "no number" in lines["policy.safety_factor"]
+    assert "neither true nor false" in lines["release.azure_approve"]
+    assert "unit and pidfile" in lines["target.0"]
+    assert "no regular expression" in lines["target.1.process"]
+    assert "did you mean SIGTERM" in lines["target.1.signal"]
+    assert "HOST:PORT" in lines["http.listen"]
+    assert "is no list" in lines["hook.on_notice"]
+    assert "above 0" in lines["provider.cloud.interval_seconds"]
+    assert "did you mean endpoint" in lines["provider.cloud.endpont"]
+    assert "have cloud, other" in lines["provider.cluod"]
+    assert "(from environment SPOTWATCH_LOG__LEVEL)" in lines["log.level"]
+    assert "unknown key" in lines["policy.resave"]
+    assert f"(from file {loader.path})" in lines["colour"]
+    assert len(lines) == 16
+
+
+BAD = [
+    ("[policy]\nsave_seconds = true", "policy.save_seconds: True is no number"),
+    ('[policy]\nsave_seconds = "30"', "policy.save_seconds: '30' is no number"),
+    ("[policy]\nsave_seconds = inf", "policy.save_seconds: inf is no number"),
+    ("[policy]\nsave_seconds = 1e300", "more than a year"),
+    ("[policy]\nreflush_seconds = 0", "policy.reflush_seconds: 0 must be above 0"),
+    ("[policy]\nsafety_factor = 0.5", "policy.safety_factor: 0.5 would stop later"),
+    ('[policy]\nends_at = "2026-11-29T16:00:00"', "has no zone"),
+    ("[policy]\nends_at = 2026-11-29", "policy.ends_at: datetime.date(2026, 11, 29) is no text"),
+    ('[policy]\nends_at = "tomorrow"', "policy.ends_at: 'tomorrow' is no time"),
+    ("policy = 3", "policy: 3 is no table"),
+    ("[flag]\npath = 3", "flag.path: 3 is no text"),
+    ('[flag]\npath = "a/../b"', "flag.path:"),
+    ('[flag]\npath = "order.json"', "name of another file"),
+    ('[flag]\nowner = "nobody-at-all:root"', "flag.owner: there is no user"),
+    ('[flag]\nowner = "root:no-such-group"', "flag.owner: there is no group"),
+    ('[flag]\nowner = "4000000"', "write 4000000:GID"),
+    ("[[target]]\nunit = ''", "target.0: names no trainer"),
+    ("[[target]]\nunit = '--now'", "target.0.unit: '--now' is no name"),
+    ("[[target]]\npidfile = 'run.pid'", "target.0.pidfile: 'run.pid' is not an absolute path"),
+    ("[[target]]\nprocess = '.*'", "matches every process"),
+    ("[[target]]\nprocess = 'x'\nsignal = 'TERM'", "did you mean SIGTERM"),
+    ("[[target]]\nprocess = 'x'\nsignal = 'SIGKILL'", "no time to save"),
+    ("[[target]]\nprocess = 'x'\nuser = 'nobody-at-all'", "target.0.user: there is no user"),
+    ("[[target]]\nprocess = 'x'\nleaves = true", "target.0.leaves: True is none of 'auto'"),
+    ("[hook]\non_saved = ['a', 3]", "hook.on_saved.1: 3 is no text"),
+    ("[hook]\non_saved_timeout_seconds = 0", "above 0"),
+    ("[[announce]]\npreset = 'slack'", "announce.0: names no receiver"),
+    ("[[announce]]\nurl = 'ftp://x'", "announce.0.url: is no http:// or https://"),
+    ("[[announce]]\nurl = 'https://x'\non = ['save']", "'save' is none of notice, saved"),
+    ("[[announce]]\nurl = 'https://x'\nheaders = {a = 1}", "announce.0.headers: 1 is no text"),
+    ("[http]\nlisten = '::1:80'", "brackets"),
+    ("[http]\nlisten = 'localhost:70000'", "is no address"),
+    ("[webhook]\nlisten = ':8080'", "openssl rand"),
+    ("[webhook]\nmax_body_bytes = 1.5", "webhook.max_body_bytes: 1.5 is no whole number"),
+    ("[webhook]\nmax_body_bytes = 0", "above 0"),
+    ("[webhook]\nruntime_dir = '/x'", "webhook.runtime_dir: unknown key"),
+    ("listen = ':80'", "did you mean http.listen or webhook.listen?"),
+    ("[polcy]\nmode = 'stop-now'", "polcy: unknown key; did you mean policy?"),
+    ("runtime_dir = 'run'", "runtime_dir: 'run' is not an absolute path"),
+    ("providers = ['aws2']", "providers: unknown provider 'aws2'; have cloud, other"),
+    ("provider = 3", "provider: is no table of tables"),
+    ("[provider]\ncloud = 3", "provider.cloud: 3 is no table"),
+    ("[provider.cloud]\nttl = 101", "provider.cloud: ttl 101 is over 100; the service refuses it"),
+    ("[provider.cloud]\nipv6 = 'no'", "provider.cloud.ipv6: 'no' is neither true nor false"),
+    ('[log]\nlevel = "a\\u0000"', "log.level:"),
+]
+
+
+@pytest.mark.parametrize(("toml", "said"), BAD, ids=[said for _, said in BAD])
+def test_bad_value_is_refused_with_what_to_do(toml: str, said: str, loader: Loader) -> None:
+    """Each mistake gets one line that names key, value and what is wanted."""
+    text = loader.problems(toml)
+    assert said in text
+    assert len(text.splitlines()) == 1
+
+
+def test_every_key_has_a_variable(loader: Loader, tmp_path: Path) -> None:
+    """Text from variables becomes numbers, truths, lists and tables."""
+    loaded = loader(
+        env={
+            "SPOTWATCH_PROVIDERS": "cloud, other",
+            "SPOTWATCH_RUNTIME_DIR": "/a",
+            "SPOTWATCH_STATE_DIR": str(tmp_path),
+            "SPOTWATCH_RELEASE__AZURE_APPROVE": "true",
+            "SPOTWATCH_WEBHOOK__MAX_BODY_BYTES": "1000",
+            "SPOTWATCH_PROVIDER__CLOUD__INTERVAL_SECONDS": "2",
+            "SPOTWATCH_PROVIDER__CLOUD__NAMES": "a,b",
+            "SPOTWATCH_TARGET__0__UNIT": "a.service",
+            "SPOTWATCH_TARGET__1__PROCESS": "train,fast",
+            "SPOTWATCH_HOOK__ON_SAVED": '["sh", "-c", "echo a,b"]',
+            "SPOTWATCH_HOOK__ON_NOTICE": "touch,/tmp/x",
+            "SPOTWATCH_ANNOUNCE__0__URL": "https://example.com",
+            "SPOTWATCH_ANNOUNCE__0__HEADERS": '{"X-Team": "ml"}',
+            "SPOTWATCH_LOG__FORMAT": "json",
+        }
+    )
+    settings = loaded.settings
+    assert settings.providers == ("cloud", "other")
+    assert settings.runtime_dir == Path("/a")
+    assert settings.state_dir == tmp_path
+    assert settings.release.azure_approve is True
+    assert settings.webhook.max_body_bytes == 1000
+    assert settings.provider["cloud"] == CloudConfig(interval_seconds=2.0, names=("a", "b"))
+    assert settings.provider["other"] == CloudConfig()
+    assert [t.unit for t in settings.target] == ["a.service", ""]
+    assert settings.target[1].process == "train,fast"
+    assert settings.hook.on_saved == ("sh", "-c", "echo a,b")
+    assert settings.hook.on_notice == ("touch", "/tmp/x")
+    assert settings.announce[0].headers == {"X-Team": "ml"}
+    assert settings.log.format == "json"
+    assert type(settings.target[0].unit) is str
+    assert loaded.sources["target.1.process"] == "environment SPOTWATCH_TARGET__1__PROCESS"
+
+
+def test_variable_changes_one_key_of_a_target_in_the_file(loader: Loader) -> None:
+    """Arrays of tables are overridden key by key."""
+    toml = "[[target]]\nunit = 'a.service'\n[[target]]\nunit = 'b.service'"
+    loaded = loader(toml, {"SPOTWATCH_TARGET__1__SIGNAL": "SIGUSR1"})
+    assert [(t.unit, t.signal) for t in loaded.settings.target] == [
+        ("a.service", "SIGTERM"),
+        ("b.service", "SIGUSR1"),
+    ]
+
+
+def test_a_list_given_by_flag_replaces_the_whole_list(loader: Loader) -> None:
+    """--unit names the target, whatever targets the file has."""
+    toml = "[[target]]\nunit = 'a.service'\nsignal = 'SIGUSR1'\n[[target]]\nunit = 'b.service'"
+    settings = loader(toml, flags={"target": [{"unit": "c.service"}]}).settings
+    assert [(t.unit, t.signal) for t in settings.target] == [("c.service", "SIGTERM")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("SPOTWATCH_POLICY__SAVE_SECONDS", "soon", "'soon' is no number"),
+        ("SPOTWATCH_POLICY__SAVE_SECONDS", "", "'' is no number"),
+        ("SPOTWATCH_POLICY__SAVE_SECONDS", "nan", "is no number"),
+        ("SPOTWATCH_WEBHOOK__MAX_BODY_BYTES", "1.5", "is no whole number"),
+        ("SPOTWATCH_RELEASE__AZURE_APPROVE", "maybe", "neither true nor false"),
+        ("SPOTWATCH_HOOK__ON_SAVED", "[1", "is no JSON"),
+        ("SPOTWATCH_TARGET__1__UNIT", "a.service", "go from 0 without a gap"),
+        ("SPOTWATCH_TARGET__X__UNIT", "a.service", "is no list"),
+        ("SPOTWATCH_PROVIDER__AWS2__INTERVAL_SECONDS", "1", "unknown provider 'aws2'"),
+        ("SPOTWATCH__UNIT", "1", "names no setting"),
+        ("SPOTWATCH_FLAG__", "1", "names no setting"),
+        ("SPOTWATCH_FLAG__PATH__NAME", "1", "is no text"),
+    ],
+)
+def test_bad_variable_is_refused_by_its_name(name: str, text: str, said: str, loader: Loader) -> None:
+    """What a variable holds is checked like the file, and the variable is named."""
+    problems = loader.problems(env={name: text})
+    assert said in problems
+    assert name in problems
+
+
+def test_unknown_variable_without_section_only_warns(loader: Loader) -> None:
+    """Kubernetes injects SPOTWATCH_PORT for a Service of that name; that must not stop a start."""
+    loaded = loader(env={"SPOTWATCH_PORT": "tcp://10.0.0.1:9475", "SPOTWATCH_RUN_ID": "r", "OTHER": "1"})
+    assert loaded.warnings == ("SPOTWATCH_PORT: unknown variable, ignored",)
+
+
+def test_a_key_that_is_value_and_table_is_refused(loader: Loader) -> None:
+    """File and environment that disagree on the shape of a key are both named wrong."""
+    assert "policy.mode: is set both" in loader.problems("policy = 3", {"SPOTWATCH_POLICY__MODE": "stop-now"})
+
+
+def test_empty_section_changes_nothing(loader: Loader) -> None:
+    """A section without keys is fine, also when the environment fills it."""
+    assert loader("[policy]", {"SPOTWATCH_POLICY__MODE": "stop-now"}).settings.policy.mode == "stop-now"
+    assert loader("[provider.cloud]\n[hook]").settings.provider == {"cloud": CloudConfig()}
+
+
+def test_only_named_providers_are_asked_for(loader: Loader) -> None:
+    """Nothing foreign is imported: a config class is asked for once, for a listed or configured name."""
+    asked: list[str] = []
+
+    def ask(name: str) -> type:
+        asked.append(name)
+        return CloudConfig
+
+    loader("providers = ['auto', 'cloud']\n[provider.other]\nttl = 3", provider_configs=ask)
+    assert asked == ["cloud", "other"]
+
+
+def test_time_without_quotes_is_a_time(loader: Loader) -> None:
+    """TOML's own date-time is as good as a text."""
+    settings = loader("[policy]\nends_at = 2026-11-29T16:00:00Z").settings
+    assert settings.policy.ends_at == "2026-11-29T16:00:00+00:00"
+
+
+def test_child_may_be_a_target_without_a_name(loader: Loader) -> None:
+    """Under `exec` a target that names nothing sets how the child is told."""
+    settings = loader("[[target]]\nsignal = 'SIGUSR1'", has_child=True).settings
+    assert settings.target[0].signal == "SIGUSR1"
+
+
+class TestSecrets:
+    """Secret files: where they are looked for and which are refused."""
+
+    def secret(self, tmp_path: Path, mode: int = 0o600, text: str = "whsec_abc\n") -> Path:
+        """Write a secret file."""
+        path = tmp_path / "hook-secret"
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+        return path
+
+    def test_private_file_is_taken(self, loader: Loader, tmp_path: Path) -> None:
+        """A file of mode 0600 is read, stripped."""
+        path = self.secret(tmp_path)
+        settings = loader(f"[webhook]\nlisten = ':0'\nsecret_files = ['{path}']").settings
+        assert read_webhook_secrets(settings.webhook) == ("whsec_abc",)
+
+    def test_value_from_the_environment_is_taken(self, loader: Loader) -> None:
+        """A secret by value is meant for the environment."""
+        env = {"SPOTWATCH_WEBHOOK__LISTEN": ":0", "SPOTWATCH_WEBHOOK__SECRET": "whsec_env"}
+        assert read_webhook_secrets(loader(env=env).settings.webhook) == ("whsec_env",)
+
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+    def test_file_open_to_others_is_refused(self, mode: int, loader: Loader, tmp_path: Path) -> None:
+        """Group and world may not touch a secret."""
+        path = self.secret(tmp_path, mode)
+        assert "chmod 600" in loader.problems(f"[webhook]\nsecret_files = ['{path}']")
+
+    def test_bare_name_is_a_systemd_credential(self, loader: Loader, tmp_path: Path) -> None:
+        """A relative name is looked up in $CREDENTIALS_DIRECTORY, whose ACLs look like group bits."""
+        path = self.secret(tmp_path, 0o440)
+        settings = loader(
+            "[[announce]]\nsecret_file = 'hook-secret'", {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+        ).settings
+        assert settings.announce[0].secret_file == str(path)
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [("hook-secret", "LoadCredential="), ("/none/such", "No such file"), ("/etc", "is not a file")],
+    )
+    def test_unusable_file_is_refused(self, name: str, said: str, loader: Loader) -> None:
+        """The message says what is wrong with the file, at its index."""
+        text = loader.problems(f"[webhook]\nsecret_files = ['{name}']")
+        assert said in text
+        assert text.startswith("webhook.secret_files")
+
+    def test_empty_file_is_refused(self, loader: Loader, tmp_path: Path) -> None:
+        """An empty secret is none."""
+        path = self.secret(tmp_path, text="")
+        assert "is empty" in loader.problems(f"[webhook]\nsecret_files = ['{path}']")
+
+    def test_value_in_a_file_open_to_others_is_refused(self, loader: Loader) -> None:
+        """A secret inside the configuration file makes that file a secret."""
+        loader.path.write_text("[webhook]\nsecret = 'whsec_x'", encoding="utf-8")
+        loader.path.chmod(0o644)
+        with pytest.raises(ConfigError, match="chmod 600"):
+            load(path=loader.path, environ={}, flags={}, provider_configs=find_config)
+
+    def test_bad_url_is_not_repeated(self, loader: Loader) -> None:
+        """A receiver's URL holds its token, so the error does not show it."""
+        text = loader.problems("[[announce]]\nurl = 'htps://hooks.example/T0K3N'")
+        assert "T0K3N" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9475", "127.0.0.1", 9475),
+        ("[::1]:1", "::1", 1),
+        (":0", "", 0),
+        ("name-1.x:65535", "name-1.x", 65535),
+    ],
+)
+def test_listen_address(text: str, host: str, port: int) -> None:
+    """HOST:PORT, [IPv6]:PORT and :PORT are addresses."""
+    listen = parse_listen(text)
+    assert listen is not None
+    assert (listen.host, listen.port) == (host, port)
+
+
+def test_empty_listen_address_is_off() -> None:
+    """Nothing to listen on is allowed."""
+    assert parse_listen("") is None
+
+
+def test_owner_by_name_and_number() -> None:
+    """Names are looked up; numbers that nobody has are taken as they are, with a group."""
+    assert resolve_owner("") is None
+    assert resolve_owner("root:root") == (0, 0)
+    assert resolve_owner("0") == (0, 0)
+    assert resolve_owner("4000000:4000001") == (4000000, 4000001)
+
+
+def test_every_setting_has_a_source(loader: Loader) -> None:
+    """--print-config can name an origin for all keys."""
+    loaded = loader("[[target]]\nunit = 'a'\n[provider.cloud]\nttl = 3")
+    assert loaded.sources["target.0.unit"].startswith("file ")
+    assert loaded.sources["target.0.signal"] == "default"
+    assert loaded.sources["provider.cloud.ttl"].startswith("file ")
+    assert loaded.sources["provider.cloud.names"] == "default"
+    every = {f.name for f in fields(Settings)} - {"announce"}
+    assert {key.split(".")[0] for key in loaded.sources} >= every

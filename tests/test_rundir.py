@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A runtime directory that trainer and daemon share, that no stranger can plant, and that one daemon holds.
+
+What the files in it mean is tested with the handshake.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spotwatch.config import Flag, Settings
+from spotwatch.config_check import LOCK
+from spotwatch.errors import ConfigError
+from spotwatch.rundir import (
+    check_runtime_dir,
+    choose_access,
+    find_daemon,
+    lock_runtime_dir,
+    prepare_runtime_dir,
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to play another user")
+TRAINER = (12345, 12346)
+
+
+def mode_of(path: Path) -> int:
+    """Return the permission bits of `path`."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def settings_for(path: Path, owner: str = "") -> Settings:
+    """Return settings with this runtime directory."""
+    return Settings(runtime_dir=path, flag=Flag(owner=owner))
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid", "is_named", "mode", "gid"),
+    [
+        (TRAINER, 0, False, 0o2770, 12346),
+        (TRAINER, 0, True, 0o2770, 12346),
+        (None, 0, False, 0o2770, -1),
+        (None, 1000, False, 0o700, -1),
+        ((1000, 1000), 1000, False, 0o700, -1),
+        (TRAINER, 1000, True, 0o2770, 12346),
+    ],
+)
+def test_who_may_use_it(owner: tuple[int, int] | None, uid: int, is_named: bool, mode: int, gid: int) -> None:
+    """Root shares with the trainer's group; others share only when told to."""
+    access = choose_access(owner, uid=uid, is_owner_named=is_named)
+    assert (access.mode, access.gid) == (mode, gid)
+    assert access.uids >= {0, uid}
+
+
+def test_made_with_its_folders(tmp_path: Path) -> None:
+    """All three directories exist with one mode, parents included, and a second call changes nothing."""
+    path = tmp_path / "deep" / "run"
+    for _ in range(2):
+        prepare_runtime_dir(settings_for(path))
+        wanted = 0o2770 if os.geteuid() == 0 else 0o700
+        assert [mode_of(p) for p in (path, path / "status", path / "notices")] == [wanted] * 3
+
+
+@needs_root
+def test_given_to_the_trainers_group(tmp_path: Path) -> None:
+    """The target's group may write; `flag.owner` goes before the target."""
+    path = tmp_path / "run"
+    prepare_runtime_dir(settings_for(path), TRAINER)
+    for folder in (path, path / "status", path / "notices"):
+        assert (folder.stat().st_uid, folder.stat().st_gid, mode_of(folder)) == (0, 12346, 0o2770)
+    prepare_runtime_dir(settings_for(path, "12345:777"), TRAINER)
+    assert {p.stat().st_gid for p in (path, path / "status", path / "notices")} == {777}
+    assert mode_of(path / "notices") == 0o2770
+
+
+def test_a_directory_that_is_shared_already_is_not_closed(tmp_path: Path) -> None:
+    """Whoever made it for a group meant it; an ordinary daemon must not lock the trainer out."""
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    path.chmod(0o2770)
+    prepare_runtime_dir(settings_for(path))
+    assert mode_of(path) == 0o2770
+
+
+def test_link_is_refused(tmp_path: Path) -> None:
+    """A link planted under the name is not followed."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "run").symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match="is a link"):
+        prepare_runtime_dir(settings_for(tmp_path / "run"))
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["status", "notices"])
+def test_link_inside_is_refused(name: str, tmp_path: Path) -> None:
+    """The same holds for the folders within."""
+    path = tmp_path / "run"
+    path.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (path / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=f"run/{name} is a link"):
+        prepare_runtime_dir(settings_for(path))
+
+
+@pytest.mark.parametrize("name", ["", "notices"])
+def test_directory_open_to_everyone_is_refused(name: str, tmp_path: Path) -> None:
+    """What everyone could write to may hold a planted notice already, so it is not mended silently."""
+    path = tmp_path / "run"
+    (path / name).mkdir(parents=True)
+    (path / name).chmod(0o777)
+    with pytest.raises(ConfigError, match="writable by everyone"):
+        prepare_runtime_dir(settings_for(path))
+
+
+def test_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    """A file under the name is said to be one."""
+    (tmp_path / "run").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not a directory"):
+        prepare_runtime_dir(settings_for(tmp_path / "run"))
+
+
+@needs_root
+def test_strangers_directory_is_refused(tmp_path: Path) -> None:
+    """A third user's directory is neither root's, ours nor the trainer's."""
+    path = tmp_path / "run"
+    path.mkdir()
+    os.chown(path, 4242, 4242)
+    with pytest.raises(ConfigError, match="belongs to uid 4242"):
+        prepare_runtime_dir(settings_for(path), TRAINER)
+    os.chown(path, *TRAINER)
+    prepare_runtime_dir(settings_for(path), TRAINER)
+
+
+@needs_root
+def test_ordinary_user_gets_a_private_one_and_reasons(tmp_path: Path) -> None:
+    """As another user: mode 0700 in one's own place, and an explanation where one may not write."""
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 12345, 12345)
+    script = (
+        "import sys; from pathlib import Path; from spotwatch.config import Settings\n"
+        "from spotwatch.rundir import prepare_runtime_dir; import os\n"
+        # The interpreter itself may lie where only root can read, so it changes after its imports.
+        "os.setgroups([]); os.setgid(12345); os.setuid(12345)\n"
+        "try: prepare_runtime_dir(Settings(runtime_dir=Path(sys.argv[1])))\n"
+        "except Exception as e: print(type(e).__name__, e)\n"
+    )
+
+    def run_as_user(path: Path) -> str:
+        for parent in path.parents:
+            if parent.is_relative_to(tmp_path.parent.parent) and parent != home:
+                parent.chmod(0o755)
+        return subprocess.run(
+            [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert run_as_user(home / "run") == ""
+    assert mode_of(home / "run") == 0o700
+    assert mode_of(home / "run" / "notices") == 0o700
+    assert "run as its owner or as root" in run_as_user(tmp_path / "run")
+
+
+def test_one_daemon_at_a_time(tmp_path: Path) -> None:
+    """The second is told the first one's pid; after the first is gone the next gets in."""
+    with lock_runtime_dir(tmp_path):
+        assert find_daemon(tmp_path) == os.getpid()
+        with pytest.raises(ConfigError, match=rf"\(pid {os.getpid()}\) runs on {tmp_path}"):
+            lock_runtime_dir(tmp_path)
+    assert find_daemon(tmp_path) is None
+    lock_runtime_dir(tmp_path).close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start another process that holds the lock."""
+    script = (
+        "import sys; from pathlib import Path; from spotwatch.rundir import lock_runtime_dir\n"
+        "lock = lock_runtime_dir(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_lock_dies_with_its_process(tmp_path: Path, daemon: subprocess.Popen[str]) -> None:
+    """SIGKILL leaves the file behind, but no lock: the next start succeeds at once."""
+    assert find_daemon(tmp_path) == daemon.pid
+    daemon.kill()
+    daemon.wait()
+    assert (tmp_path / LOCK).exists()
+    assert find_daemon(tmp_path) is None
+    with lock_runtime_dir(tmp_path):
+        assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def test_no_daemon_where_nothing_is(tmp_path: Path) -> None:
+    """A missing directory, or one without a lock file, has no daemon."""
+    assert find_daemon(tmp_path / "none") is None
+    assert find_daemon(tmp_path) is None
+
+
+def test_hostile_lock_file_is_refused(tmp_path: Path) -> None:
+    """Neither a link nor a pipe under the lock's name is opened, and nothing hangs."""
+    (tmp_path / LOCK).symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        lock_runtime_dir(tmp_path)
+    (tmp_path / LOCK).unlink()
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        lock_runtime_dir(tmp_path)
+    assert find_daemon(tmp_path) is None
+
+
+def test_check_of_a_foreign_directory(tmp_path: Path) -> None:
+    """Only a real directory of the users named passes."""
+    check_runtime_dir(tmp_path, uids=frozenset({os.geteuid()}))
+    with pytest.raises(ConfigError, match="belongs to uid"):
+        check_runtime_dir(tmp_path, uids=frozenset({987654}))
+    with pytest.raises(ConfigError, match="cannot be used: No such file"):
+        check_runtime_dir(tmp_path / "none", uids=frozenset())

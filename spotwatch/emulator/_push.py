@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A relay's part: turn DigitalOcean's mail into a signed message and post it to the machine.
+
+It serves nothing, and never reads what the receiver says beyond the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import aiohttp
+
+from spotwatch.clock import Clock
+from spotwatch.emulator._base import PAST_SECONDS
+from spotwatch.emulator.digitalocean import DigitalOcean, decode_secret, sign
+from spotwatch.emulator.faults import Faults, Mood, mood
+from spotwatch.errors import ConfigError
+from spotwatch.model import to_rfc3339
+
+TARGET_SECONDS = 7200.0
+"""DigitalOcean's target between mail and reclaim (terms of the Spot preview)."""
+_TIMEOUT_SECONDS = 10.0
+_RETRY_SECONDS = 0.5
+_PAGE = "reclaim"
+
+
+class Relay:
+    """Posts the notices of one Droplet.
+
+    Args:
+        droplet: whose notices.
+        clock: stamps the messages.
+        faults: those on `reclaim` change what is told.
+        tell: called with the outcome of each post.
+        webhook_url: where to, unless a call says otherwise.
+        secret: `whsec_…`, unless a call says otherwise.
+    """
+
+    def __init__(
+        self,
+        droplet: DigitalOcean,
+        clock: Clock,
+        faults: Faults,
+        tell: Callable[[str, Mapping[str, Any]], None],
+        *,
+        webhook_url: str = "",
+        secret: str = "",
+    ) -> None:
+        self._droplet = droplet
+        self._clock = clock
+        self._faults = faults
+        self._tell = tell
+        self._url = webhook_url
+        self._secret = secret
+        if secret:
+            decode_secret(secret)
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether there is a webhook to post to."""
+        return bool(self._url and self._secret)
+
+    async def push(
+        self,
+        webhook_url: str | None,
+        secret: str | None,
+        *,
+        event: str,
+        about: Mapping[str, Any],
+        at: datetime | str | None,
+        message_id: str | None,
+        until_taken: bool,
+    ) -> int:
+        """Post one message (twice under `duplicate`) and return the last status.
+
+        Args:
+            webhook_url: None: the relay's own.
+            secret: None: the relay's own.
+            event: `reclaim` or `cancel`.
+            about: `droplet_id` or `name`; neither: this Droplet's id.
+            at: when the Droplet goes; text goes out as it is, None leaves it out of a cancel.
+            message_id: None: a new one.
+            until_taken: post again while nobody answers, or the answer is temporary.
+
+        Raises:
+            ConfigError: there is no webhook, or no usable secret.
+            aiohttp.ClientError, TimeoutError: nobody took it.
+        """
+        url = webhook_url or self._url
+        key_text = secret or self._secret
+        if not url or not key_text:
+            raise ConfigError("digitalocean pushes its notice: give webhook_url and secret")
+        key = decode_secret(key_text)
+        now = self._mood()
+        content = self._droplet.message(
+            event,
+            at=self._told(event, at, now),
+            droplet_id=about.get("droplet_id"),
+            name=about.get("name"),
+            mood=now,
+        )
+        stamp = int(self._clock.now().timestamp() + now.skew_seconds)
+        body = json.dumps(content).encode()
+        headers = sign(key, message_id or f"msg_{secrets.token_hex(12)}", stamp, body)
+        status = 0
+        for _ in range(1 + now.duplicate):
+            status = await (_post_until_taken if until_taken else _post)(url, headers, body)
+            self._tell("pushed", {"what": event, "url": url, "status": status})
+        return status
+
+    def _mood(self) -> Mood:
+        active = self._faults.told(_PAGE)
+        now = mood(active, _PAGE)
+        self._faults.spend(active, _PAGE)
+        return now
+
+    def _told(self, event: str, at: datetime | str | None, now: Mood) -> str | None:
+        """Return `at` as this mood tells it."""
+        if at is None:
+            if event != "reclaim":
+                return None
+            at = self._clock.now() + timedelta(seconds=TARGET_SECONDS)
+        if isinstance(at, str):
+            return at
+        if now.past:
+            at = self._clock.now() - timedelta(seconds=PAST_SECONDS)
+        return to_rfc3339(at + timedelta(seconds=now.skew_seconds))
+
+
+async def _post(url: str, headers: Mapping[str, str], body: bytes) -> int:
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
+    async with (
+        aiohttp.ClientSession(trust_env=False, timeout=timeout) as session,
+        session.post(
+            url, data=body, headers={"Content-Type": "application/json", **headers}, allow_redirects=False
+        ) as response,
+    ):
+        return response.status
+
+
+async def _post_until_taken(url: str, headers: Mapping[str, str], body: bytes) -> int:
+    """Post until the answer is final, as a relay does that was told 503 or nothing."""
+    while True:
+        try:
+            status = await _post(url, headers, body)
+        except (aiohttp.ClientError, TimeoutError):
+            status = 503
+        if status < 500:  # noqa: PLR2004 - HTTP: 5xx is temporary
+            return status
+        await asyncio.sleep(_RETRY_SECONDS)

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from spotwatch.clock import Clock, SystemClock
 from spotwatch.emulator._base import Cloud
+from spotwatch.emulator._desk import Desk, Request
 from spotwatch.emulator._listener import Listener
 from spotwatch.emulator._push import Relay
 from spotwatch.emulator.digitalocean import DigitalOcean

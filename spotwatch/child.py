@@ -66,7 +66,7 @@ class Child:
     def exit_code(self) -> int | None:
         """Return how it ended, 128 + n for signal n; None before the start and while it runs."""
         code = None if self._process is None else self._process.poll()
-        return 128 - code if code is not None and code < 0 else code
+        return None if code is None else _as_shells_say(code)
 
     def start(self) -> None:
         """Start the command; standard input and output are ours.
@@ -105,20 +105,7 @@ class Child:
         """
         if self._process is None:
             raise RuntimeError("Child.wait before start")
-        process = self._process
-        if process.poll() is None:
-            loop = asyncio.get_running_loop()
-            ended = asyncio.Event()
-            # pidfd_open(2): readable once the process has terminated. It cannot be reused: only we reap it.
-            handle = os.pidfd_open(process.pid)
-            try:
-                loop.add_reader(handle, ended.set)
-                await ended.wait()
-            finally:
-                loop.remove_reader(handle)
-                os.close(handle)
-        code = process.wait()
-        return 128 - code if code < 0 else code
+        return await wait_for_end(self._process)
 
     def pass_on(self, signum: int) -> bool:
         """Hand a signal that we received on to the child; tell whether there was one.
@@ -169,6 +156,29 @@ class OrphanReaper:
                     reaped += os.waitpid(pid, os.WNOHANG)[0] == pid
         self._seen = zombies
         return reaped
+
+
+async def wait_for_end(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of `process` once it has ended, 128 + n for signal n.
+
+    Its own end counts, not that of whoever else holds its pipes (asyncio waits for both until Python 3.12).
+    """
+    if process.poll() is None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        # pidfd_open(2): readable once the process has terminated. It cannot be reused: only we reap it.
+        handle = os.pidfd_open(process.pid)
+        try:
+            loop.add_reader(handle, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+    return _as_shells_say(process.wait())
+
+
+def _as_shells_say(code: int) -> int:
+    return 128 - code if code < 0 else code
 
 
 def _zombies() -> list[tuple[int, str]]:

@@ -73,9 +73,13 @@ def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) ->
     """
     targets: list[Target] = []
     problems: list[str] = []
+    # A [[target]] that names nobody says how the child is told.
+    for_child = [one for one in settings if child is not None and _names(one) == 0]
     if child is not None:
-        targets.append(ProcessTarget("child", ChildFinder(child)))
+        targets.append(_child_target(child, for_child[0] if for_child else TargetSettings()))
     for index, one in enumerate(settings):
+        if one in for_child[:1]:
+            continue
         try:
             targets.append(_make_target(one))
         except ConfigError as error:
@@ -85,8 +89,16 @@ def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) ->
     return tuple(targets)
 
 
+def _names(one: TargetSettings) -> int:
+    return sum(map(bool, (one.unit, one.pidfile, one.process)))
+
+
+def _child_target(child: Spawned, one: TargetSettings) -> Target:
+    return ProcessTarget("child", ChildFinder(child), signum=_signal(one.signal), leaves=one.leaves)
+
+
 def _make_target(one: TargetSettings) -> Target:
-    if sum(map(bool, (one.unit, one.pidfile, one.process))) != 1:
+    if _names(one) != 1:
         raise ConfigError("set exactly one of unit, pidfile and process")
     signum = _signal(one.signal)
     if one.unit:
@@ -100,7 +112,7 @@ def _make_target(one: TargetSettings) -> Target:
         label = f"pidfile {one.pidfile}"
         finder = PidfileFinder(Path(one.pidfile), uid)
     else:
-        label = f"process {one.process!r}"
+        label = f"process {one.process!r}" + (f" of {one.user}" if one.user else "")
         finder = PatternFinder(_pattern(one.process), uid)
     return ProcessTarget(label, finder, signum=signum, leaves=one.leaves, owner=owner)
 

@@ -36,7 +36,23 @@ class Config:
     """Use `[fd00:ec2::254]`; also by `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=IPv6`."""
     allow_imdsv1: bool = False
     """Go on without a token where none is to be had; `AWS_EC2_METADATA_V1_DISABLED=true` forbids it."""
-    token_ttl_seconds: int = 21600
+    token_ttl_seconds: int = _MAX_TTL_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ValueError: says which, and what is wanted.
+        """
+        if self.endpoint and not _is_url(self.endpoint):
+            raise ValueError(f"endpoint {self.endpoint!r} is no URL; write http://HOST or http://HOST:PORT")
+        for name, value, low, high in (
+            ("interval_seconds", self.interval_seconds, 0.05, 60),
+            ("timeout_seconds", self.timeout_seconds, 0.05, 10),
+            ("token_ttl_seconds", self.token_ttl_seconds, 1, _MAX_TTL_SECONDS),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name} {value:g} is out of range; use {low:g} to {high:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,36 +105,23 @@ def endpoint_of(config: Config, environment: Environment) -> str:
     """Return the base URL to ask.
 
     Raises:
-        ConfigError: it is no http URL.
+        ConfigError: the variable is no http URL.
     """
-    chosen = config.endpoint or environment.endpoint
-    if not chosen:
-        return IPV6_ENDPOINT if config.ipv6 or environment.ipv6 else IPV4_ENDPOINT
-    source = "provider.aws.endpoint" if config.endpoint else "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+    if config.endpoint:
+        return config.endpoint
+    if environment.endpoint:
+        if not _is_url(environment.endpoint):
+            name = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+            raise ConfigError(
+                f"{name}: {environment.endpoint!r} is no URL; write http://HOST or http://HOST:PORT"
+            )
+        return environment.endpoint
+    return IPV6_ENDPOINT if config.ipv6 or environment.ipv6 else IPV4_ENDPOINT
+
+
+def _is_url(text: str) -> bool:
     try:
-        parts = urlsplit(chosen)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise ConfigError(f"{source}: {chosen!r} is no URL; write http://HOST or http://HOST:PORT")
-    return chosen
-
-
-def check(config: Config) -> None:
-    """Refuse values that cannot work.
-
-    Raises:
-        ConfigError: all that are wrong, at once.
-    """
-    problems = [
-        f"provider.aws.{name}: {value!r} is not between {low:g} and {high:g}"
-        for name, value, low, high in (
-            ("interval_seconds", config.interval_seconds, 0.05, 60),
-            ("timeout_seconds", config.timeout_seconds, 0.05, 10),
-            ("token_ttl_seconds", config.token_ttl_seconds, 1, _MAX_TTL_SECONDS),
-        )
-        if not low <= value <= high
-    ]
-    if problems:
-        raise ConfigError(*problems)
+        return False

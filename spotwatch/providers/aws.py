@@ -31,7 +31,7 @@ from spotwatch.providers import Context
 from spotwatch.providers._aws_events import SCHEDULED_EVENTS
 from spotwatch.providers._aws_fields import Parsed
 from spotwatch.providers._aws_imds import Imds, request_token
-from spotwatch.providers._aws_machine import Config, check, endpoint_of, is_ec2, read_environment
+from spotwatch.providers._aws_machine import Config, endpoint_of, is_ec2, read_environment
 from spotwatch.providers._aws_parse import ASG, INSTANCE_ACTION, REBALANCE, TERMINATION_TIME, parse
 from spotwatch.providers._metadata import MetadataClient, read_dmi
 
@@ -82,7 +82,7 @@ class Aws:
         rng: for the jitter.
 
     Raises:
-        ConfigError: a value cannot be used.
+        ConfigError: the endpoint that the environment names is no URL.
     """
 
     name: ClassVar[str] = "aws"
@@ -97,7 +97,6 @@ class Aws:
         dmi: Callable[[str], str] = read_dmi,
         rng: random.Random | None = None,
     ) -> None:
-        check(config)
         self._config = config
         self._clock = context.clock
         self._environment = read_environment(os.environ)

@@ -127,7 +127,7 @@ class Gcp:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._instance_id = ""
         self._pending: dict[str, asyncio.Task[Asked]] = {}
-        self._ending: set[asyncio.Task[Asked]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
         preempted = partial(parse_preempted, notice_seconds=config.notice_seconds)
         maintenance = partial(parse_maintenance_event, notice_seconds=config.maintenance_notice_seconds)
         keys = (
@@ -239,10 +239,12 @@ class Gcp:
                 shorten = self._random.uniform(_PAUSE_SHORTEST, 1.0)
                 self._pending[signal] = asyncio.create_task(key.ask_in_time(shorten), name=f"{NAME}:{signal}")
         look_in = min(key.look_in_seconds for key in self._keys.values())
-        # Tasks outlive this call, also when it is cancelled: a hanging GET is never asked twice.
-        await asyncio.wait(
-            self._pending.values(), timeout=max(0.0, look_in), return_when=asyncio.FIRST_COMPLETED
-        )
+        look = asyncio.create_task(self._clock.sleep(max(0.0, look_in)), name=f"{NAME}:look")
+        try:
+            # Not cancelled with this call: a hanging GET is never asked twice.
+            await asyncio.wait({*self._pending.values(), look}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._end(look)
 
     def _harvest(self) -> dict[str, Asked]:
         done = {signal: task for signal, task in self._pending.items() if task.done()}
@@ -252,9 +254,12 @@ class Gcp:
 
     def _give_up(self, signal: str) -> None:
         """End a request under way that a plain GET has outrun, or whose server no longer answers those."""
-        task = self._pending.pop(signal, None)
-        if task is not None:
-            task.cancel()
+        if signal in self._pending:
+            self._end(self._pending.pop(signal))
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        if not task.done():
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 

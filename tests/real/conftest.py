@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests against real parts stand on: root, the tools of the machine, and places of their own.
+
+It starts nothing of spotwatch. What is missing fails the run in CI (`CI=true`), where a skipped test would be
+a promise that nobody keeps; elsewhere the test is skipped and says what it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.machine import Machine
+from tests.real.namespace import Namespace
+
+
+def _require(*tools: str) -> None:
+    """Skip the test, or fail it in CI, unless we are root and have `tools`."""
+    lacks = [tool for tool in tools if shutil.which(tool) is None]
+    if os.geteuid() != 0:
+        lacks.insert(0, "root")
+    if not lacks:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"in CI this must run, but it lacks {', '.join(lacks)}")
+    pytest.skip(f"lacks {', '.join(lacks)}")
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """Give a network of its own that has 169.254.169.254 and no way out."""
+    _require("ip", "iptables")
+    with Namespace() as made:
+        yield made
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Give a booted systemd with our units, on the files of this machine."""
+    _require("systemd-nspawn", "nsenter", "systemctl")
+    with Machine(tmp_path) as booted:
+        yield booted
+
+
+@pytest.fixture
+def systemd_analyze() -> str:
+    """Give the path of systemd's own checker."""
+    _require("systemd-analyze")
+    return shutil.which("systemd-analyze") or ""

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real systemd as PID 1, booted in a second on this machine's own /usr, and gone without a trace.
+
+It is no test: which units run, and with what in place of the user's paths, is said by the test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Self
+
+from tests.real.namespace import wait_until
+
+ROOT = Path(__file__).parents[2]
+UNITS = ROOT / "systemd"
+# Empty, as on the first boot of an image: volatile keeps /usr of this machine and nothing else of it.
+_OPTIONS = ("--quiet", "--directory=/", "--volatile=yes", "--boot", "--register=no", "--keep-unit")
+
+
+class Machine:
+    """One booted systemd without a network; use it as a context manager.
+
+    Args:
+        folder: becomes `/shared` inside, to be read and written from both sides.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._units = folder / "units"
+        self.shared = folder / "shared"
+        self._log = folder / "boot.log"
+        self._leader = 0
+
+    def __enter__(self) -> Self:
+        """Boot it and wait until it is up."""
+        self._units.mkdir()
+        # Nothing here is ever online, and our units want to start after that.
+        (self._units / "systemd-networkd-wait-online.service").symlink_to("/dev/null")
+        self.shared.mkdir()
+        self.shared.chmod(0o777)
+        binds = [f"--bind={self._units}:/run/systemd/system", f"--bind={self.shared}:/shared"]
+        # The daemon's interpreter, its virtual environment and the package under test, where they are here.
+        binds += [f"--bind-ro={path}" for path in sorted({str(ROOT), sys.prefix, sys.base_prefix})]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    "systemd-nspawn",
+                    *_OPTIONS,
+                    "--private-network",
+                    "--console=pipe",
+                    f"--machine=spotwatch-{uuid.uuid4().hex[:8]}",
+                    *binds,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Tells nspawn to give systemd the unified hierarchy also where the host still has both.
+                env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+            )
+        try:
+            wait_until(self._is_up, 15, f"a booted systemd; its console is in {self._log}")
+        except AssertionError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Switch it off and wait until it is gone."""
+        if self._leader and self._process.poll() is None:
+            # SIGRTMIN+4 is systemd's word for "power off", and needs no bus.
+            os.kill(self._leader, signal.SIGRTMIN + 4)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        elif self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _is_up(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text(errors="replace")
+        if not self._leader:
+            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+            self._leader = int(children.split()[0]) if children.split() else 0
+            return False
+        # "degraded" counts: an image without its first-boot wizard is none of our business.
+        return self.run("systemctl", "is-system-running").stdout.strip() in {"running", "degraded"}
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run `command` inside and return how it went; 15 s at most."""
+        return subprocess.run(
+            ["nsenter", f"--target={self._leader}", "--all", *command],
+            capture_output=True,
+            text=True,
+            timeout=15,
+            check=False,
+        )
+
+    def install(self, name: str, drop_in: str) -> None:
+        """Install our unit `name`, with `drop_in` in place of what a user would change."""
+        (self._units / name).write_text((UNITS / name).read_text(encoding="utf-8"), encoding="utf-8")
+        folder = self._units / f"{name}.d"
+        folder.mkdir(exist_ok=True)
+        (folder / "test.conf").write_text(drop_in, encoding="utf-8")
+        # Enabled, so that systemd keeps what it knows of the unit when it is down.
+        wanted = self._units / "multi-user.target.wants"
+        wanted.mkdir(exist_ok=True)
+        (wanted / name).symlink_to(f"../{name}")
+        done = self.run("systemctl", "daemon-reload")
+        assert done.returncode == 0, done.stderr
+
+    def show(self, unit: str, *names: str) -> dict[str, str]:
+        """Return properties of `unit` as systemd names them."""
+        done = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names))
+        return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+    def journal(self, unit: str) -> str:
+        """Return what `unit` has logged."""
+        return self.run("journalctl", "--no-pager", f"--unit={unit}").stdout

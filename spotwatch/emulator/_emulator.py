@@ -190,11 +190,11 @@ class Emulator:
             self._listener.refuse()
         self._desk.change()
 
-    def heal(self) -> None:
-        """End every fault; a request that hangs goes on hanging, as a lost packet stays lost."""
-        self._faults.clear()
-        self._event("healed", {})
-        if self._listener is not None:
+    def heal(self, name: str | None = None) -> None:
+        """End every fault, or those of one name; a request that hangs goes on, as a lost packet stays lost."""
+        self._faults.clear(None if name is None else canonical(name))
+        self._event("healed", {"fault": name or "all"})
+        if self._listener is not None and not self._faults.refuses:
             self._listener.resume()
         self._desk.change()
 

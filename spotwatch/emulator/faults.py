@@ -100,9 +100,9 @@ class Faults:
             )
         self._faults.append(fault)
 
-    def clear(self) -> None:
-        """End every fault."""
-        self._faults.clear()
+    def clear(self, name: str | None = None) -> None:
+        """End every fault, or all of one name."""
+        self._faults = [] if name is None else [f for f in self._faults if f.name != name]
 
     @property
     def refuses(self) -> bool:

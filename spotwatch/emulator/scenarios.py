@@ -81,7 +81,7 @@ async def _outage_then_notice(stage: _Stage) -> None:
     for name in ("hang", "refuse", "503", "reset"):
         stage.cloud.fault(name)
         await stage.lead(0.25)
-        stage.cloud.heal()
+        stage.cloud.heal(name)
     stage.reclaim()
     await stage.window()
 
@@ -205,6 +205,20 @@ def scenarios_of(cloud: str) -> tuple[str, ...]:
     return tuple(name for name, (_, where) in _STORIES.items() if cloud in where)
 
 
+def check_scenario(scenario: str, cloud: str) -> None:
+    """Refuse what `play` could not play.
+
+    Raises:
+        ConfigError: no scenario of that name, or not on this cloud.
+    """
+    if scenario not in _STORIES:
+        raise ConfigError(f"unknown scenario {scenario!r}; have {', '.join(_STORIES)}")
+    where = _STORIES[scenario][1]
+    if cloud not in where:
+        have = ", ".join(scenarios_of(cloud))
+        raise ConfigError(f"scenario {scenario!r} is for {', '.join(where)}; {cloud} has {have}")
+
+
 async def play(
     cloud: Emulator, scenario: str, *, notice_after_seconds: float = 30.0, window_seconds: float = 120.0
 ) -> None:
@@ -213,10 +227,6 @@ async def play(
     Raises:
         ConfigError: no scenario of that name, or not on this cloud.
     """
-    if scenario not in _STORIES:
-        raise ConfigError(f"unknown scenario {scenario!r}; have {', '.join(_STORIES)}")
-    story, where = _STORIES[scenario]
-    if cloud.name not in where:
-        have = ", ".join(scenarios_of(cloud.name))
-        raise ConfigError(f"scenario {scenario!r} is for {', '.join(where)}; {cloud.name} has {have}")
+    check_scenario(scenario, cloud.name)
+    story, _ = _STORIES[scenario]
     await story(_Stage(cloud=cloud, lead_seconds=notice_after_seconds, window_seconds=window_seconds))

@@ -275,13 +275,19 @@ def read_owned_file(path: Path, *, limit: int = MAX_BYTES) -> tuple[bytes, int] 
         return None
     except OSError as error:
         raise HandshakeError(f"cannot read {path}: {error.strerror}") from error
-    with os.fdopen(fd, "rb") as file:
+    try:
         facts = os.fstat(fd)
+        # Before fdopen, which raises on a directory and leaves its descriptor open.
         if not stat.S_ISREG(facts.st_mode):
             raise HandshakeError(f"{path} is not a regular file")
         if facts.st_size > limit:
             raise HandshakeError(f"{path} has {facts.st_size} bytes, more than {limit}")
-        return file.read(limit), facts.st_uid
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(limit), facts.st_uid
+    except OSError as error:
+        raise HandshakeError(f"cannot read {path}: {error.strerror}") from error
+    finally:
+        os.close(fd)
 
 
 def write_atomically(

@@ -13,7 +13,8 @@ SpotwatchError
 ├─ HandshakeError         a file between daemon and trainer is refused: hostile, half-written or foreign
 └─ StoreError             the checkpoint store refused; the pointer is unmoved
    ├─ StoreMissing        there is no object of that name
-   └─ CheckpointCorrupt   an object is not what its manifest says
+   ├─ CheckpointCorrupt   an object is not what its manifest says
+   └─ RunTaken            another process has gone on with the run: stop writing
 ```
 
 It does not know who raises what. Standard library only.
@@ -118,3 +119,7 @@ class StoreMissing(StoreError):
 
 class CheckpointCorrupt(StoreError):
     """An object is not what its manifest says it is."""
+
+
+class RunTaken(StoreError):
+    """Another process has gone on with the run; whatever this one still saves must not count."""

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's side: save, tell, resume. Imports nothing of the daemon."""
+
+from spotwatch.train.checkpointer import Checkpointer
+from spotwatch.train.digest import digest
+from spotwatch.train.signals import worker_init
+
+__all__ = ["Checkpointer", "digest", "worker_init"]

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python values as strict JSON and back, exactly: tuples, NaN, bytes, big integers, arrays of numbers.
+
+Nothing that it reads can run code: it builds values of a fixed list of types and refuses everything else.
+Tensors are left to the caller, who stores them elsewhere and names them here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from spotwatch.errors import CheckpointCorrupt, ConfigError
+from spotwatch.model import JSON
+
+# Readers in other languages hold integers in doubles, exact up to here.
+_EXACT_INT = 2**53
+_DEEPEST = 100
+# Booleans, integers, floats and complex numbers; never objects, whose bytes would be a pickle.
+_NUMBERS = re.compile(r"[<>|=]?[biufc]\d{1,2}")
+
+SaveTensor = Callable[[Any, str], str | None]
+"""Take a value and its path; return the name it is stored under, or None when it is no tensor."""
+LoadTensor = Callable[[str], Any]
+"""Return the tensor of a name; raise KeyError when there is none."""
+
+
+def encode(value: object, path: str, save_tensor: SaveTensor, *, depth: int = 0) -> JSON:
+    """Return `value` as JSON that `decode` turns back into an equal value of equal type.
+
+    Raises:
+        ConfigError: something in it has no safe form; the message names its path.
+    """
+    if depth > _DEEPEST:
+        raise ConfigError(f"{path}: nested more than {_DEEPEST} deep, or it contains itself")
+    if value is None or type(value) in (bool, str):
+        return value  # type: ignore[return-value]  # mypy cannot see through type()
+    if type(value) is int:
+        return value if abs(value) <= _EXACT_INT else {"$int": str(value)}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if type(value) is bytes:
+        return {"$bytes": base64.b64encode(value).decode("ascii")}
+    name = save_tensor(value, path)
+    if name is not None:
+        return {"$tensor": name}
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        return _container(value, path, save_tensor, depth + 1)
+    if type(value).__module__ == "numpy":
+        return _numpy(value, path)
+    raise ConfigError(
+        f"{path}: cannot save a {type(value).__module__}.{type(value).__qualname__}; state_dict() may hold "
+        f"tensors, numbers, text, bytes, None, number arrays, and lists, tuples, sets and dicts of these"
+    )
+
+
+def _container(value: Any, path: str, save: SaveTensor, depth: int) -> JSON:
+    def items(values: Iterable[object]) -> list[JSON]:
+        return [encode(item, f"{path}/{i}", save, depth=depth) for i, item in enumerate(values)]
+
+    def pairs() -> list[JSON]:
+        return [
+            [encode(k, f"{path}/key", save, depth=depth), encode(v, f"{path}/{k}", save, depth=depth)]
+            for k, v in value.items()
+        ]
+
+    kind = type(value)
+    if kind in (dict, defaultdict):
+        if all(type(k) is str and not k.startswith("$") for k in value):
+            return {k: encode(v, f"{path}/{k}", save, depth=depth) for k, v in value.items()}
+        return {"$dict": pairs()}
+    if kind is OrderedDict:
+        # torch keeps the versions of its modules in an attribute of the mapping.
+        extra = getattr(value, "_metadata", None)
+        return {"$ordered": [pairs(), encode(extra, f"{path}/_metadata", save, depth=depth)]}
+    if kind is Counter:
+        return {"$counter": pairs()}
+    if kind is list:
+        return items(value)
+    if kind is tuple or (kind.__module__ == "torch" and kind.__name__ == "Size"):
+        return {"$tuple": items(value)}
+    if kind in (set, frozenset):
+        return {f"${kind.__name__}": items(sorted(value, key=repr))}
+    raise ConfigError(
+        f"{path}: cannot save a {kind.__module__}.{kind.__qualname__}; turn it into a plain {kind.__base__}"
+    )
+
+
+def _numpy(value: Any, path: str) -> JSON:
+    text = value.dtype.str if hasattr(value, "dtype") else ""
+    if _NUMBERS.fullmatch(text) is None:
+        raise ConfigError(f"{path}: cannot save a numpy {type(value).__name__} of {text or 'no'} dtype")
+    tag = "$array" if type(value).__name__ == "ndarray" else "$scalar"
+    data = base64.b64encode(value.tobytes()).decode("ascii")
+    return {tag: [text, list(value.shape), data]}
+
+
+def decode(value: JSON, load_tensor: LoadTensor) -> Any:
+    """Return what `encode` was given.
+
+    Raises:
+        CheckpointCorrupt: it is no output of `encode`.
+    """
+    try:
+        return _decode(value, load_tensor)
+    except (KeyError, ValueError, TypeError, RecursionError, binascii.Error) as error:
+        raise CheckpointCorrupt(f"state is not as spotwatch writes it: {error!r}") from error
+
+
+def _decode(value: JSON, load: LoadTensor) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, load) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next(iter(value), "")
+    if not tag.startswith("$"):
+        return {k: _decode(v, load) for k, v in value.items()}
+    (body,) = value.values()
+    return _READERS[tag](body, load)
+
+
+def _pairs(body: Any, load: LoadTensor) -> list[tuple[Any, Any]]:
+    return [(_decode(k, load), _decode(v, load)) for k, v in body]
+
+
+def _ordered(body: Any, load: LoadTensor) -> Any:
+    pairs, extra = body
+    result: OrderedDict[Any, Any] = OrderedDict(_pairs(pairs, load))
+    if extra is not None:
+        result._metadata = _decode(extra, load)  # type: ignore[attr-defined]  # noqa: SLF001 - torch's own name for it
+    return result
+
+
+def _array(body: Any, _load: LoadTensor) -> Any:
+    import numpy as np  # noqa: PLC0415 - only where a checkpoint holds arrays
+
+    text, shape, data = body
+    if _NUMBERS.fullmatch(text) is None:
+        raise ValueError(f"dtype {text!r}")
+    return np.frombuffer(base64.b64decode(data, validate=True), dtype=text).reshape(shape).copy()
+
+
+def _float(body: Any, _load: LoadTensor) -> float:
+    if body not in ("nan", "inf", "-inf"):
+        raise ValueError(f"float {body!r}")
+    return float(body)
+
+
+_READERS: dict[str, Callable[[Any, LoadTensor], Any]] = {
+    "$int": lambda body, _: int(body),
+    "$float": _float,
+    "$bytes": lambda body, _: base64.b64decode(body, validate=True),
+    "$tensor": lambda body, load: load(body),
+    "$dict": lambda body, load: dict(_pairs(body, load)),
+    "$ordered": _ordered,
+    "$counter": lambda body, load: Counter(dict(_pairs(body, load))),
+    "$tuple": lambda body, load: tuple(_decode(item, load) for item in body),
+    "$set": lambda body, load: {_decode(item, load) for item in body},
+    "$frozenset": lambda body, load: frozenset(_decode(item, load) for item in body),
+    "$array": _array,
+    "$scalar": lambda body, load: _array(body, load)[()],
+}

@@ -76,17 +76,21 @@ def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None
             _prepare(path / name, Path(name), access, top, stack)
 
 
-def check_runtime_dir(path: Path, *, uids: frozenset[int]) -> None:
+def check_runtime_dir(path: Path, *, uids: frozenset[int] | None) -> None:
     """Refuse a directory that must not be believed or written to.
 
+    Args:
+        path: the runtime directory or one in it.
+        uids: whose it may be; None: anyone's.
+
     Raises:
-        ConfigError: it is missing, a link, writable by everyone, or of a user who is not in `uids`.
+        ConfigError: it is missing, a link, writable by everyone, or of another user.
     """
     try:
         facts = path.lstat()
     except OSError as error:
         raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
-    _refuse(path, facts, uids)
+    _refuse(path, facts, frozenset({facts.st_uid}) if uids is None else uids)
 
 
 def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: contextlib.ExitStack) -> int:

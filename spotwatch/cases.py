@@ -68,6 +68,8 @@ class Case:
     last_seq: int = 0
     replans: int = 0
     has_missed: bool = False
+    is_released: bool = False
+    """The cloud has been told to go ahead."""
     outcome: str = ""
     # What only the present life of the daemon knows.
     absent_answers: int = 0
@@ -167,6 +169,7 @@ class Case:
             "last_seq": self.last_seq,
             "replans": self.replans,
             "has_missed": self.has_missed,
+            "is_released": self.is_released,
             "outcome": self.outcome,
         }
 
@@ -190,6 +193,7 @@ _CASE_KEYS = (
     "last_seq",
     "replans",
     "has_missed",
+    "is_released",
     "outcome",
 )
 

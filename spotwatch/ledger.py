@@ -134,7 +134,7 @@ class Ledger:
         """Close a case whose notice is gone; one that was closed already is only forgotten."""
         was_open = case.phase is not Phase.CLOSED
         name = outcome if was_open else "forgotten"
-        self.record(name, case=case.notice.id, provider=case.notice.provider, kind=case.notice.kind)
+        self.record(name, **_facts(case))
         return was_open
 
     # -- what the runner reports ---------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Ledger:
             past = boot - end_boot
             if case.deadline is not None:
                 past = max(past, (now - case.deadline).total_seconds())
-            facts = {"case": case.notice.id, "provider": case.notice.provider, "kind": case.notice.kind}
+            facts = _facts(case)
             if past >= 0 and case.deadline is not None and not case.is_answered and not case.has_missed:
                 self.record("missed", **facts)
             if past >= SURVIVED_SECONDS:
@@ -240,3 +240,14 @@ class Ledger:
     def measured_saves(self) -> list[MeasuredSave]:
         """Return the last saves, oldest first, for the estimate."""
         return [save.measured() for save in self.state.saves]
+
+
+def _facts(case: Case) -> dict[str, Any]:
+    """Return what an event about the end of a case carries."""
+    notice = case.notice
+    return {
+        "case": notice.id,
+        "provider": notice.provider,
+        "kind": notice.kind,
+        "notice": notice.to_json(),
+    }

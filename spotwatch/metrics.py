@@ -22,7 +22,8 @@ OUTCOMES = ("durable", "acknowledged", "missed", "withdrawn", "survived")
 ACTIONS = ("handshake", "signal", "hook", "announce", "release", "start")
 FAILURES = ("stage", "upload", "verify", "store", "other")
 WEBHOOK_RESULTS = (
-    "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "refused", "limited",
+    "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "bad_method", "slow",
+    "too_large", "encoded", "limited", "aborted", "failed", "other",
 )  # fmt: skip
 QUICK = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 SLOW = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 7200)
@@ -38,6 +39,7 @@ class Metrics:
 
     def __init__(self, providers: Sequence[str], receivers: Sequence[str] = ()) -> None:
         self.registry = CollectorRegistry()
+        self._providers: tuple[str, ...] = ()
         self._make_provider_metrics()
         self._make_order_metrics()
         self._make_trainer_metrics()
@@ -124,17 +126,21 @@ class Metrics:
             gauge.set(NAN)
         self.trainer_up.set(0)
 
+    def add_provider(self, provider: str) -> None:
+        """Create the series of a provider that is watched from now on."""
+        self._providers = (*self._providers, provider)
+        self.up.labels(provider).set(NAN)
+        self.last_success.labels(provider).set(NAN)
+        self.poll_seconds.labels(provider)
+        for result in RESULTS:
+            self.polls.labels(provider, result)
+        for kind in Kind:
+            self.notices.labels(provider, kind)
+            self.active.labels(provider, kind).set(0)
+
     def _create_series(self, providers: Sequence[str], receivers: Sequence[str]) -> None:
-        self._providers = tuple(providers)
         for provider in providers:
-            self.up.labels(provider).set(NAN)
-            self.last_success.labels(provider).set(NAN)
-            self.poll_seconds.labels(provider)
-            for result in RESULTS:
-                self.polls.labels(provider, result)
-            for kind in Kind:
-                self.notices.labels(provider, kind)
-                self.active.labels(provider, kind).set(0)
+            self.add_provider(provider)
         for receiver in receivers:
             for result in WEBHOOK_RESULTS:
                 self.webhooks.labels(receiver, result)
@@ -199,7 +205,7 @@ class Metrics:
 
     def _on_webhook(self, event: Event, data: Mapping[str, Any]) -> None:
         result = data["result"]
-        self.webhooks.labels(event.provider, result if result in WEBHOOK_RESULTS else "refused").inc()
+        self.webhooks.labels(event.provider, result if result in WEBHOOK_RESULTS else "other").inc()
 
     def _on_watched(self, event: Event, data: Mapping[str, Any]) -> None:
         """Take over what is true at the end of one tick of the runner."""

@@ -146,6 +146,10 @@ def _missed(state: State, event: Event) -> None:
     state.cases[event.case_id].has_missed = True
 
 
+def _released(state: State, event: Event) -> None:
+    state.cases[event.case_id].is_released = True
+
+
 def _gone(state: State, event: Event) -> None:
     """The notice is gone from the cloud: its id is free for another one."""
     state.cases.pop(event.case_id).move(Phase.CLOSED)
@@ -192,6 +196,7 @@ _HANDLERS: Mapping[str, Callable[[State, Event], None]] = {
     "answered": _answered,
     "saved": _saved,
     "missed": _missed,
+    "released": _released,
     "withdrawn": _gone,
     "passed": _gone,
     "survived": _survived,

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon: make the parts, join them, run them, and end them in an order that loses nothing.
+
+The only place where clocks, environment and signals are real. What each part does is its own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from spotwatch import surroundings
+from spotwatch.assembly import Assembly
+from spotwatch.child import PASSED_ON, Child, OrphanReaper
+from spotwatch.clock import Clock
+from spotwatch.config import Settings
+from spotwatch.outcome import exit_code
+from spotwatch.providers import Identified, Provider
+from spotwatch.sdnotify import make_notifier
+
+FORCED_POLL_SECONDS = 1.0
+REDETECT_SECONDS = 60.0
+IDENTITY_SECONDS = 5.0
+HEALTHY_SECONDS = 10.0
+"""The loop counts as stuck when its runner has not ticked for this long."""
+GONE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How this run differs from an ordinary one."""
+
+    is_dry_run: bool = False
+    is_once: bool = False
+    exits_with_trainer: bool = False
+    command: tuple[str, ...] = ()
+    """The trainer, to be run as our child; empty: it runs by itself."""
+    stays: bool = False
+    """After a stop, `exec` stays and starts the command again if the machine survives."""
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Daemon:
+    """One run of the daemon.
+
+    Args:
+        settings: checked.
+        options: of this run.
+        clock: the real one, outside tests.
+    """
+
+    def __init__(self, settings: Settings, options: Options, clock: Clock) -> None:
+        self._settings = settings
+        self._options = options
+        self._clock = clock
+        self._log = structlog.get_logger("spotwatch")
+        self._notifier = make_notifier(options.environ)
+        self._ending = asyncio.Event()
+        self._is_told_to_end = False
+        self._child: Child | None = None
+        self._last_tick = clock.monotonic()
+
+    async def serve(self) -> int:
+        """Run until told to end, and return the exit code.
+
+        Raises:
+            ConfigError: a second daemon runs here, or a part cannot be made; nothing was started.
+        """
+        options = self._options
+        async with contextlib.AsyncExitStack() as stack:
+            if options.command:
+                runtime_dir = self._settings.runtime_dir
+                self._child = Child(options.command, options.environ, runtime_dir=runtime_dir)
+            parts = await stack.enter_async_context(
+                Assembly(
+                    self._settings,
+                    self._clock,
+                    log=self._log,
+                    child=self._child,
+                    is_dry_run=options.is_dry_run,
+                    is_healthy=self._is_healthy,
+                )
+            )
+            if options.is_once:
+                return await self._poll_once(parts)
+            with self._signals():
+                return await self._run(parts)
+
+    async def _poll_once(self, parts: Assembly) -> int:
+        """Ask every provider once, and carry out what is due then."""
+        await asyncio.gather(*(watcher.poll_once() for watcher in parts.watchers))
+        await parts.runner.tick()
+        while parts.runner.has_due_step():
+            await parts.runner.tick()
+        return 0
+
+    async def _run(self, parts: Assembly) -> int:
+        await parts.runner.give_overdue_stop()
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._tick(parts), name="runner")]
+            for watcher in parts.watchers:
+                running.append(tasks.create_task(watcher.run(), name=f"watch {watcher.provider.name}"))
+                running.append(tasks.create_task(self._learn_identity(parts, watcher.provider)))
+            if parts.is_detecting and not parts.has_cloud:
+                running.append(tasks.create_task(self._redetect(parts, tasks, running)))
+            if self._notifier.watchdog_seconds is not None:
+                running.append(tasks.create_task(self._feed_watchdog(self._notifier.watchdog_seconds)))
+            await parts.start_servers()
+            if self._child is not None:
+                self._child.start()
+                running.append(tasks.create_task(self._follow_child(parts, self._child)))
+                running.append(tasks.create_task(self._reap(self._child)))
+            elif self._options.exits_with_trainer:
+                running.append(tasks.create_task(self._follow_trainer(parts)))
+            self._log.info("watching", **parts.summary())
+            for line in parts.warnings:
+                self._log.warning("check", problem=line)
+            self._notifier.ready()
+            self._notifier.status(f"watching {', '.join(w.provider.name for w in parts.watchers)}")
+            # What was made so far lives as long as the daemon: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            await self._ending.wait()
+            self._notifier.stopping()
+            code = await self._end(parts)
+            for task in running:
+                task.cancel()
+        return code
+
+    # -- loops ---------------------------------------------------------------------------------------------
+
+    async def _tick(self, parts: Assembly) -> None:
+        async def beat() -> None:
+            while True:
+                self._last_tick = self._clock.monotonic()
+                await self._clock.sleep(1.0)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(beat())
+            tasks.create_task(parts.runner.run())
+
+    def _is_healthy(self) -> bool:
+        return self._clock.monotonic() - self._last_tick < HEALTHY_SECONDS
+
+    async def _feed_watchdog(self, seconds: float) -> None:
+        while True:
+            if self._is_healthy():
+                self._notifier.watchdog()
+            await self._clock.sleep(seconds / 3)
+
+    async def _learn_identity(self, parts: Assembly, provider: Provider) -> None:
+        """Ask the cloud who we are until it says so, and drop what belongs to another machine."""
+        if not isinstance(provider, Identified):
+            return
+        while True:
+            with contextlib.suppress(Exception):
+                instance = await provider.identity()
+                closed = parts.ledger.settle_identity(f"{provider.name}:{instance}")
+                if closed:
+                    parts.runner.wake()
+                return
+            await self._clock.sleep(IDENTITY_SECONDS)
+
+    async def _redetect(
+        self, parts: Assembly, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
+    ) -> None:
+        """Look again for a cloud: at boot the network may come up after us."""
+        while not parts.has_cloud:
+            await self._clock.sleep(REDETECT_SECONDS)
+            for watcher in await parts.detect_again():
+                running.append(tasks.create_task(watcher.run(), name=f"watch {watcher.provider.name}"))
+                running.append(tasks.create_task(self._learn_identity(parts, watcher.provider)))
+                self._log.info("cloud_found", provider=watcher.provider.name)
+
+    async def _reap(self, child: Child) -> None:
+        reaper = OrphanReaper(child)
+        while True:
+            await self._clock.sleep(5.0)
+            reaper.sweep()
+
+    async def _follow_child(self, parts: Assembly, child: Child) -> None:
+        """End when the child has ended; after a stop wait a moment for a withdrawal, or stay."""
+        while True:
+            code = await child.wait()
+            self._log.info("trainer_exited", code=code)
+            parts.runner.wake()
+            if self._is_told_to_end or not parts.ledger.is_stop_in_force():
+                break
+            has_begun_again = await self._wait_for_respawn(child)
+            if not has_begun_again:
+                break
+        self._ending.set()
+
+    async def _wait_for_respawn(self, child: Child) -> bool:
+        limit = None if self._options.stays else self._settings.policy.drain_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while child.pid is None:
+                    await self._clock.sleep(0.1)
+                return True
+        return False
+
+    async def _follow_trainer(self, parts: Assembly) -> None:
+        """End when a trainer that was once there is gone."""
+        gone_since: float | None = None
+        has_been_there = False
+        while True:
+            is_there = await parts.is_trainer_there()
+            has_been_there |= is_there
+            now = self._clock.monotonic()
+            if is_there or not has_been_there:
+                gone_since = None
+            elif gone_since is None:
+                gone_since = now
+            elif now - gone_since >= GONE_SECONDS:
+                self._log.info("trainer_gone")
+                self._ending.set()
+                return
+            await self._clock.sleep(1.0)
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let SIGTERM and SIGINT end us; a second one kills, as it would without us."""
+        loop = asyncio.get_running_loop()
+        caught = (signal.SIGTERM, signal.SIGINT)
+        for signum in caught:
+            loop.add_signal_handler(signum, self._on_signal, signum)
+        passed = tuple(s for s in PASSED_ON if s not in caught) if self._child is not None else ()
+        for signum in passed:
+            loop.add_signal_handler(signum, self._pass_on, signum)
+        try:
+            yield
+        finally:
+            for signum in (*caught, *passed):
+                loop.remove_signal_handler(signum)
+
+    def _on_signal(self, signum: int) -> None:
+        loop = asyncio.get_running_loop()
+        if self._child is not None:
+            if signum == signal.SIGINT:
+                # How many it takes is for the trainer to judge: the library aborts at the third.
+                self._child.pass_on(signum)
+        elif self._is_told_to_end:
+            loop.remove_signal_handler(signum)
+            signal.raise_signal(signum)
+        self._is_told_to_end = True
+        self._ending.set()
+
+    def _pass_on(self, signum: int) -> None:
+        if self._child is not None:
+            self._child.pass_on(signum)
+
+    async def _end(self, parts: Assembly) -> int:
+        """Poll once more; where the trainer goes with us, stop it and wait; then leave."""
+        self._log.info("ending")
+        if self._is_told_to_end:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FORCED_POLL_SECONDS):
+                    await asyncio.gather(*(watcher.poll_once() for watcher in parts.watchers))
+            why = await self._shutdown_reason()
+            if why:
+                await parts.runner.stop_now(why)
+                await self._wait_for_the_last_answer(parts)
+        code = None if self._child is None else await self._child.wait()
+        await parts.runner.tick()
+        if self._child is not None:
+            return exit_code(parts, code)
+        return exit_code(parts, None) if self._options.exits_with_trainer else 0
+
+    async def _shutdown_reason(self) -> str:
+        if self._child is not None:
+            return "spotwatch exec was told to end"
+        if self._options.exits_with_trainer or surroundings.is_pod(self._options.environ):
+            return "the pod is being stopped"
+        return "the machine is shutting down" if await surroundings.is_system_stopping() else ""
+
+    async def _wait_for_the_last_answer(self, parts: Assembly) -> None:
+        """Stay until the answer or the trainer's exit; a child is waited for without a limit."""
+        limit = None if self._child is not None else max(0.0, self._settings.policy.drain_seconds - 2)
+        if limit is not None:
+            self._notifier.extend(limit + 5)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while True:
+                    order = parts.runner.last_stop()
+                    is_answered = order is not None and bool(order.answer)
+                    if self._child is not None:
+                        if self._child.pid is None:
+                            return
+                    elif is_answered or not await parts.is_trainer_there():
+                        return
+                    await self._clock.sleep(0.1)
+
+
+async def serve(settings: Settings, options: Options, clock: Clock) -> int:
+    """Run a daemon with these settings, and return its exit code.
+
+    Raises:
+        ConfigError: it cannot be started as configured.
+    """
+    return await Daemon(settings, options, clock).serve()

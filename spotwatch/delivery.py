@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring an order to the trainer and its answer back.
+
+Intent, journal, files, signals: every deed is recorded before it is tried and after it worked, so that a
+daemon that dies anywhere goes on where it was. It decides neither what is ordered nor when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spotwatch.actions.handshake import FlagState, HandshakeAction
+from spotwatch.cases import Case, Order, Phase
+from spotwatch.clock import Clock
+from spotwatch.config import Release
+from spotwatch.errors import ActionError, HandshakeError
+from spotwatch.journal import Journal
+from spotwatch.ledger import Ledger
+from spotwatch.model import Do, Kind, Notice, Step
+from spotwatch.policy import Policy, respond
+from spotwatch.providers import Confirmer
+from spotwatch.stopping import are_gone, evidence, find_all, stop_one
+from spotwatch.targets import Target
+from spotwatch.telling import Tellers
+from spotwatch.trainers import Trainers
+
+JOURNAL_SECONDS = 0.2
+"""How long an order waits at most for its journal row."""
+SEEN_SECONDS = 2.0
+SEEN_SHARE = 0.05
+"""A trainer of the library may take min(2 s, 5 % of the window) to say that it has seen a stop."""
+RETRY_SECONDS = 1.0
+
+HANDSHAKE = "handshake"
+FLAG = "flag"
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What an order is delivered with."""
+
+    ledger: Ledger
+    policy: Policy
+    clock: Clock
+    journal: Journal
+    handshake: HandshakeAction
+    trainers: Trainers
+    tellers: Tellers
+    targets: Sequence[Target] = ()
+    confirmers: Mapping[str, Confirmer] = field(default_factory=dict)
+    release: Release = field(default_factory=Release)
+
+
+class Delivery:
+    """The way of an order.
+
+    Args:
+        parts: made by the daemon.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self.replayed_seq = parts.ledger.state.highest_seq
+        """Orders up to this one are of an earlier life: evidence comes before a second signal."""
+        self._errors: dict[str, str] = {}
+        self._retry_at: dict[str, float] = {}
+        self._waited_for_seen: set[int] = set()
+        self._announced = {case.notice.id for case in parts.ledger.open_cases() if case.last_seq}
+
+    async def give(self, step: Step) -> None:
+        """Make `step` the order in force, and tell it."""
+        p = self._p
+        in_force = p.handshake.order_in_force()
+        seq = 1 + max(p.ledger.state.highest_seq, in_force.seq if in_force else 0, p.trainers.highest_seq())
+        procs = await find_all(p.targets) if step.do is Do.STOP else {}
+        order = p.ledger.order(step, seq, procs=procs)
+        await p.journal.flushed(JOURNAL_SECONDS)
+        await self.tell(order)
+
+    async def tell(self, order: Order) -> None:
+        """Tell whoever has not been told of `order`; harmless when everybody has."""
+        notice = self.notice_of(order)
+        step = Step(
+            at=order.at,
+            do=order.do,
+            why=order.why,
+            deadline=order.deadline,
+            case_ids=order.case_ids,
+            seq=order.seq,
+        )
+        if HANDSHAKE not in order.told:
+            await self._write_files(order, step, notice)
+        if order.do is Do.FLUSH:
+            self._raise_owed_flag(order)
+        elif order.do is Do.STOP:
+            await self._signal_all(order, step, notice)
+        if order.do is not Do.NONE:
+            self._announce(order)
+
+    async def collect(self) -> None:
+        """Record the answer to the last order, if there is one now."""
+        p = self._p
+        order = p.ledger.last_order()
+        if order is None or order.do is Do.NONE or order.answer or HANDSHAKE not in order.told:
+            return
+        in_force = p.handshake.order_in_force()
+        is_asked = in_force is not None and in_force.seq >= order.seq
+        is_flag_gone = FLAG in order.told and is_asked and p.handshake.flag_state() is FlagState.ABSENT
+        answer = p.trainers.answer_to(
+            order, is_flag_gone=is_flag_gone, are_processes_gone=order.do is Do.STOP and are_gone(order)
+        )
+        if answer:
+            self._record_answer(order, answer)
+
+    async def act(
+        self, action: str, deed: Awaitable[str], order: Order, *, key: str = "", notice: Notice | None = None
+    ) -> bool:
+        """Await one deed, measure and record it; a failure is told once per change of its text.
+
+        Args:
+            action: the metric label.
+            deed: raises ActionError when it was not done.
+            order: that it belongs to.
+            key: whose failure it is; empty: the action's.
+            notice: that it is about; None: the order's.
+        """
+        p = self._p
+        notice = notice or self.notice_of(order)
+        began = p.clock.monotonic()
+        try:
+            detail = await deed
+        except ActionError as error:
+            self._tell_failure(key or action, str(error), action, p.clock.monotonic() - began)
+            return False
+        self._errors.pop(key or action, None)
+        is_order = action == HANDSHAKE and order.do is not Do.NONE
+        p.ledger.record(
+            "acted",
+            case=notice.id,
+            provider=notice.provider,
+            action=action,
+            result="ok",
+            seconds=p.clock.monotonic() - began,
+            detail=detail,
+            seq=order.seq,
+            do=order.do,
+            notice_to_order_seconds=self._first_waits(order) if is_order else [],
+        )
+        return True
+
+    def cases_of(self, order: Order) -> list[Case]:
+        """Return the cases of `order` that are still in force."""
+        cases = self._p.ledger.state.cases
+        return [c for i in order.case_ids if (c := cases.get(i)) is not None and c.phase is not Phase.CLOSED]
+
+    def notice_of(self, order: Order) -> Notice:
+        """Return the notice that caused `order`; a made-up one when its case is gone or never was."""
+        for case_id in order.case_ids:
+            if case_id in self._p.ledger.state.cases:
+                return self._p.ledger.state.cases[case_id].notice
+        return Notice(
+            id=order.case_ids[0] if order.case_ids else "shutdown",
+            provider="spotwatch",
+            signal="shutdown",
+            kind=Kind.RECLAIM,
+            seen_at=order.at,
+        )
+
+    def facts(self, order: Order) -> dict[str, Any]:
+        """Return what tellers hear beside the notice."""
+        known = self._p.trainers.facts()
+        return {
+            "do": order.do.value,
+            "seq": order.seq,
+            "why": order.why,
+            "deadline": order.deadline,
+            "step": known["step"],
+            "saved_step": known["saved_step"],
+            "save_seconds": known["save_seconds"],
+        }
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    async def _write_files(self, order: Order, step: Step, notice: Notice) -> None:
+        p = self._p
+        if not await self.act(HANDSHAKE, p.handshake.fire(step, notice), order):
+            return
+        p.ledger.record("told", seq=order.seq, receiver=HANDSHAKE)
+        if order.do is Do.FLUSH and not p.handshake.is_flag_owed:
+            p.ledger.record("told", seq=order.seq, receiver=FLAG)
+
+    def _raise_owed_flag(self, order: Order) -> None:
+        """Raise the flag that had to wait for an earlier one, or that a crash kept from being raised."""
+        p = self._p
+        in_force = p.handshake.order_in_force()
+        is_in_force = in_force is not None and in_force.seq == order.seq
+        if FLAG in order.told or HANDSHAKE not in order.told or in_force is None or not is_in_force:
+            return
+        try:
+            if p.handshake.raise_flag(in_force):
+                p.handshake.forget_owed_flag()
+                p.ledger.record("told", seq=order.seq, receiver=FLAG)
+        except HandshakeError as error:
+            self._tell_failure(FLAG, str(error), HANDSHAKE, 0.0)
+
+    def _raise_stop_flag(self, order: Order) -> None:
+        """Raise the flag for a stop that no signal carries: a script that knows only the flag saves."""
+        p = self._p
+        in_force = p.handshake.order_in_force()
+        if FLAG in order.told or in_force is None or in_force.seq != order.seq:
+            return
+        try:
+            if p.handshake.raise_flag(in_force):
+                p.ledger.record("told", seq=order.seq, receiver=FLAG)
+        except HandshakeError as error:
+            self._tell_failure(FLAG, str(error), HANDSHAKE, 0.0)
+
+    # -- signals -------------------------------------------------------------------------------------------
+
+    async def _signal_all(self, order: Order, step: Step, notice: Notice) -> None:
+        p = self._p
+        if not p.targets:
+            self._raise_stop_flag(order)
+            return
+        now = p.clock.monotonic()
+        untold = [
+            target
+            for target in p.targets
+            if target.label not in order.told and self._retry_at.get(target.label, now) <= now
+        ]
+        if not untold:
+            return
+        await self._wait_until_seen(order)
+        results = await asyncio.gather(*(self._signal(t, order, step, notice) for t in untold))
+        if not all(results):
+            self._raise_stop_flag(order)
+
+    async def _signal(self, target: Target, order: Order, step: Step, notice: Notice) -> bool:
+        p = self._p
+        if order.seq <= self.replayed_seq:
+            shown = evidence(order, target.label, is_seen=p.trainers.have_seen(order.seq))
+            if shown:
+                p.ledger.record("told", seq=order.seq, receiver=target.label, detail=shown)
+                return True
+        if await self.act("signal", stop_one(target, step, notice), order, key=target.label):
+            p.ledger.record("told", seq=order.seq, receiver=target.label)
+            self._retry_at.pop(target.label, None)
+            return True
+        self._retry_at[target.label] = p.clock.monotonic() + RETRY_SECONDS
+        return False
+
+    async def _wait_until_seen(self, order: Order) -> None:
+        p = self._p
+        if order.seq in self._waited_for_seen or order.seq <= self.replayed_seq or not p.trainers.fresh():
+            return
+        self._waited_for_seen = {order.seq}
+        limit = SEEN_SECONDS
+        if order.deadline is not None:
+            limit = min(limit, max(0.0, (order.deadline - p.clock.now()).total_seconds()) * SEEN_SHARE)
+        end = p.clock.monotonic() + limit
+        while p.clock.monotonic() < end:
+            p.trainers.look()
+            if p.trainers.have_seen(order.seq) or not p.trainers.fresh():
+                return
+            await p.clock.sleep(0.05)
+
+    # -- records -------------------------------------------------------------------------------------------
+
+    def _record_answer(self, order: Order, answer: str) -> None:
+        p = self._p
+        p.handshake.forget_owed_flag()
+        boot = p.clock.boot()
+        if answer == "acknowledged" and order.do is Do.FLUSH:
+            p.ledger.record("saved", seconds=boot - order.boot, is_durable=False, boot=boot)
+        final = [case for case in self.cases_of(order) if self._is_last_step(case, order)]
+        p.ledger.record(
+            "answered",
+            seq=order.seq,
+            do=order.do,
+            answer=answer,
+            waited_seconds=boot - order.boot,
+            notice_to_saved_seconds=[boot - case.first_seen_boot for case in final],
+        )
+        for case in final:
+            p.tellers.tell("saved", case.notice, self.facts(order) | {"answer": answer})
+
+    def _is_last_step(self, case: Case, order: Order) -> bool:
+        is_only_flush = respond(case.notice, self._p.policy) == "flush" and case.flushes == 1
+        return order.do is Do.STOP or is_only_flush
+
+    def _first_waits(self, order: Order) -> list[float]:
+        """Return how long each case waited for the first order that it got."""
+        boot = self._p.clock.boot()
+        firsts = [c for c in self.cases_of(order) if c.flushes + (order.do is Do.STOP) == 1]
+        return [boot - case.first_seen_boot for case in firsts]
+
+    def _announce(self, order: Order) -> None:
+        for case in self.cases_of(order):
+            if case.notice.id not in self._announced:
+                self._announced.add(case.notice.id)
+                self._p.tellers.tell("notice", case.notice, self.facts(order))
+        self._announced.intersection_update(self._p.ledger.state.cases)
+
+    def _tell_failure(self, key: str, text: str, action: str, seconds: float) -> None:
+        if self._errors.get(key) != text:
+            self._errors[key] = text
+            self._p.ledger.record("acted", action=action, result="failed", seconds=seconds, detail=text)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainers on this machine say of themselves, and whether they have answered an order.
+
+It reads `status/` and believes no more than it must: numbers are clamped, strangers' files do not count, and
+nothing read here is ever signalled, opened or connected to. It writes nothing to the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from spotwatch import handshake
+from spotwatch.cases import Order
+from spotwatch.clock import Clock
+from spotwatch.handshake import Status
+from spotwatch.ledger import Ledger
+from spotwatch.model import Do
+
+MAX_STEP_SECONDS = 600.0
+
+
+class Trainers:
+    """The trainers that report.
+
+    Args:
+        runtime_dir: the daemon's.
+        owners: asked at each look for the user ids whose files count.
+        ledger: learns of saves and failures.
+        clock: tells how fresh a status is.
+    """
+
+    def __init__(
+        self, runtime_dir: Path, *, owners: Callable[[], Collection[int]], ledger: Ledger, clock: Clock
+    ) -> None:
+        self._runtime_dir = runtime_dir
+        self._owners = owners
+        self._ledger = ledger
+        self._clock = clock
+        self._refused: list[str] = []
+        self._errors: dict[str, str] = {}
+        self.statuses: list[Status] = []
+
+    def look(self) -> None:
+        """Read all statuses, and record the saves and failures that are new."""
+        self.statuses, refused = handshake.read_statuses(self._runtime_dir, owners=self._owners())
+        if refused != self._refused:
+            self._refused = refused
+            if refused:
+                self._ledger.record("status_refused", files=refused)
+        for status in self.statuses:
+            self._note_save(status)
+            if status.error and status.error != self._errors.get(status.run_id):
+                self._note_failure(status)
+        self._errors = {status.run_id: status.error for status in self.statuses}
+
+    def fresh(self) -> list[Status]:
+        """Return the trainers that reported within the last 15 s and have not finished."""
+        now = self._clock.now()
+        return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished"]
+
+    def highest_seq(self) -> int:
+        """Return the highest order number that any trainer has mentioned."""
+        return max((max(s.seq, s.saved.seq) for s in self.statuses), default=0)
+
+    def have_seen(self, seq: int) -> bool:
+        """Tell whether there are trainers and every fresh one says that it works on order `seq`."""
+        fresh = self.fresh()
+        return bool(fresh) and all(max(s.seq, s.saved.seq) >= seq for s in fresh)
+
+    def answer_to(self, order: Order, *, is_flag_gone: bool, are_processes_gone: bool) -> str:
+        """Return `durable`, `acknowledged`, or nothing while the order is unanswered.
+
+        Args:
+            order: that the trainers were told.
+            is_flag_gone: the flag was raised for this order and somebody has removed it.
+            are_processes_gone: those that were signalled have exited.
+        """
+        if any(status.saved.seq < order.seq for status in self.fresh()):
+            return ""
+        if any(status.saved.seq >= order.seq for status in self.statuses):
+            return "durable"
+        told_since = order.at - timedelta(seconds=handshake.FRESH_SECONDS)
+        for status in self.statuses:
+            if status.at < told_since:
+                continue
+            # A trainer of the library that was here when the order came, and left without containing it.
+            return "durable" if status.phase == "finished" and status.saved.at is not None else ""
+        if order.do is Do.FLUSH:
+            return "acknowledged" if is_flag_gone else ""
+        return "acknowledged" if are_processes_gone else ""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the metrics show of the trainer that saved longest ago; None where unknown."""
+        fresh = self.fresh()
+        known = fresh or [s for s in self.statuses if s.saved.at is not None]
+        if not known:
+            return dict.fromkeys(_FACTS) | {"is_trainer_up": 0}
+        status = max(known, key=lambda s: self.work_at_risk_seconds(s) or 0.0)
+        saved = status.saved
+        has_saved = saved.at is not None
+        return {
+            "is_trainer_up": int(bool(fresh)),
+            "step": status.step,
+            "steps_per_second": status.steps_per_second,
+            "saved_step": saved.step if has_saved else None,
+            "saved_at": saved.at.timestamp() if saved.at is not None else None,
+            "stall_seconds": saved.stall_seconds if has_saved else None,
+            "save_seconds": saved.save_seconds if has_saved else None,
+            "size_bytes": saved.size_bytes if has_saved else None,
+            "work_at_risk_seconds": self.work_at_risk_seconds(status) if fresh else None,
+        }
+
+    def work_at_risk_seconds(self, status: Status) -> float | None:
+        """Return the training time since the step last saved, in seconds; None when it cannot be known."""
+        steps = max(0, status.step - (status.saved.step if status.saved.at is not None else 0))
+        if steps == 0:
+            return 0.0
+        return steps / status.steps_per_second if status.steps_per_second > 0 else None
+
+    def step_seconds(self, status: Status) -> float:
+        """Return how long one step takes, at most ten minutes."""
+        return min(1 / status.steps_per_second, MAX_STEP_SECONDS) if status.steps_per_second > 0 else 0.0
+
+    def _note_save(self, status: Status) -> None:
+        saved = status.saved
+        if saved.at is None or any(
+            save.run_id == status.run_id and save.step == saved.step and save.seconds == saved.save_seconds
+            for save in self._ledger.state.saves
+        ):
+            return
+        age = max(0.0, (self._clock.now() - saved.at).total_seconds())
+        self._ledger.record(
+            "saved",
+            run_id=status.run_id,
+            step=saved.step,
+            seconds=saved.save_seconds,
+            stall_seconds=saved.stall_seconds,
+            step_seconds=self.step_seconds(status),
+            is_durable=True,
+            boot=self._clock.boot() - age,
+            size_bytes=saved.size_bytes,
+            url=saved.url,
+        )
+
+    def _note_failure(self, status: Status) -> None:
+        reason = status.error.split(":", 1)[0]
+        self._ledger.record("save_failed", run_id=status.run_id, reason=reason, error=status.error[:200])
+
+
+_FACTS = (
+    "step",
+    "steps_per_second",
+    "saved_step",
+    "saved_at",
+    "stall_seconds",
+    "save_seconds",
+    "size_bytes",
+    "work_at_risk_seconds",
+)

@@ -20,8 +20,8 @@ from spotwatch.providers._metadata import MetadataClient, Reply
 TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path, no secret
 MAX_TTL_SECONDS = 21600
 
-_TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name, no secret
-_TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
+_TOKEN_HEADER = "x-aws-ec2-metadata-token"  # noqa: S105 - a header's name, no secret
+_TTL_HEADER = "x-aws-ec2-metadata-token-ttl-seconds"
 _TOKEN = re.compile(r"[!-;=?-z|~]{1,2048}")  # printable, and no markup or JSON that a captive page might send
 _RENEW_EARLY_SECONDS = 60.0  # a token used in the last moment of its life was refused (aws-sdk-java-v2 #5764)
 _V1_SECONDS = 300.0  # how long to go without a token before asking for one again

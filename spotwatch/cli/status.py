@@ -39,7 +39,7 @@ class _NoAnswer(Exception):
 @click.option("--url", metavar="URL", help="The daemon's HTTP.  [default: http.listen of the configuration]")
 @click.pass_context
 def command(context: click.Context, options: Options, as_json: bool, url: str | None) -> None:
-    r"""Show watched signals, notices in force, orders, trainers, the last save and the work at risk.
+    """Show watched signals, notices in force, orders, trainers, the last save and the work at risk.
 
     \b
     For people:        spotwatch status
@@ -47,7 +47,7 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
     Somewhere else:    spotwatch status --url http://127.0.0.1:9500
 
     Exits 1 when no daemon answers.
-    """
+    """  # noqa: D301 - click wants the character, not the two letters
     now = SystemClock().now()
     note = ""
     runs = True
@@ -62,7 +62,7 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
         note = _explain(str(error), runtime_dir, pid)
     if as_json:
         click.echo(json.dumps(document, indent=2))
-    else:
+    elif runs or any(document[key] for key in ("draining", "cases", "orders", "trainers", "refused")):
         for line in describe(document, now):
             click.echo(line)
     if note:

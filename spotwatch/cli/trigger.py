@@ -57,7 +57,7 @@ def read_deadline(text: str, now: datetime) -> datetime:
 @click.option("--why", default="", metavar="TEXT", help="For the log and the trainer.")
 @click.pass_context
 def command(context: click.Context, options: Options, what: str, deadline: str | None, why: str) -> None:
-    r"""Give a notice by hand: save (flush), save and exit (stop), or take it back (clear).
+    """Give a notice by hand: save (flush), save and exit (stop), or take it back (clear).
 
     \b
     Save now, go on training:            spotwatch trigger flush
@@ -65,7 +65,7 @@ def command(context: click.Context, options: Options, what: str, deadline: str |
     Take it back:                        spotwatch trigger clear
 
     Exits 1 when no daemon runs; the notice is written all the same, for the next one.
-    """
+    """  # noqa: D301 - click wants the character, not the two letters
     if what == "clear" and (deadline is not None or why):
         raise click.UsageError("clear takes neither --deadline nor --why")
     now = SystemClock().now()

@@ -181,6 +181,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "does not answer" in result.stderr
     assert "Start one: spotwatch run" in result.stderr
+    assert result.stdout == ""
     result = await status("--json", "--url", closed_port(), "--runtime-dir", str(tmp_path))
     assert result.exit_code == 1
     assert json.loads(result.stdout)["daemon"] is False
@@ -270,6 +271,11 @@ async def test_useless_answers_fall_back_to_files(
         result = await status("--url", url, "--runtime-dir", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert said in result.stderr
+
+
+def test_help_shows_examples_line_by_line() -> None:
+    """Nobody reads examples that run into each other."""
+    assert "\n  For people:        spotwatch status\n" in CliRunner().invoke(command, ["--help"]).output
 
 
 async def test_bad_listen_address_is_a_configuration_error(tmp_path: Path) -> None:

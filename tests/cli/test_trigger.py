@@ -106,6 +106,12 @@ def test_bad_usage_writes_nothing(arguments: tuple[str, ...], running: Path) -> 
     assert not list((running / "notices").iterdir())
 
 
+def test_help_shows_examples_line_by_line() -> None:
+    """Nobody reads examples that run into each other."""
+    output = CliRunner().invoke(command, ["--help"]).output
+    assert "\n  Take it back:                        spotwatch trigger clear\n" in output
+
+
 @pytest.mark.parametrize("text", ["30s", "30", "0.5m", "2026-11-29T12:00:30Z", "2026-11-29T13:00:30+01:00"])
 def test_deadline_forms(text: str) -> None:
     """Durations and RFC 3339 times name the same moment."""

@@ -220,10 +220,10 @@ def _not_before(text: object) -> tuple[datetime | None, Malformed | None]:
         return None, None
     try:
         moment = parsedate_to_datetime(text if isinstance(text, str) else "")
+        # "-0000" is read as naive; the guide knows GMT only.
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC), None
     except (ValueError, TypeError, IndexError, OverflowError):
         return None, Malformed(f"{SIGNAL}: 'NotBefore' {_text(text)!r} is no RFC 1123 time")
-    # "-0000" is read as naive; the guide knows GMT only.
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC), None
 
 
 def _text(value: Any) -> str:

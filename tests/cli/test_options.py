@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -20,8 +21,10 @@ from spotwatch.cli._options import (
     find_runtime_dir,
     load_settings,
     peek,
+    provider_config,
     settings_options,
 )
+from spotwatch.config_print import print_config
 from spotwatch.errors import ConfigError
 from spotwatch.providers import names
 
@@ -132,3 +135,22 @@ def test_help_names_every_option() -> None:
     for name in ("config", "provider", "runtime-dir", "state-dir", "unit", "pidfile", "process", "log-level"):
         assert f"--{name} " in output
     assert "--dry-run" not in output
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_providers_section_loads_and_prints(name: str, tmp_path: Path) -> None:
+    """Each provider's own config class takes a file, a variable and its own output."""
+    path = tmp_path / "c.toml"
+    path.write_text(f"[provider.{name}]", encoding="utf-8")
+    path.chmod(0o600)
+    first = load_settings(Options(config=path), environ={})
+    path.write_text(print_config(first), encoding="utf-8")
+    second = load_settings(Options(config=path), environ={})
+    assert second.settings == first.settings
+    durations = [f.name for f in fields(provider_config(name)) if f.name.endswith("_seconds")]
+    for key in durations:
+        variable = f"SPOTWATCH_PROVIDER__{name.upper()}__{key.upper()}"
+        with pytest.raises(ConfigError, match=rf"provider\.{name}.*{variable}"):
+            load_settings(Options(config=path), environ={variable: "-1"})
+    with pytest.raises(ConfigError, match=f"provider.{name}.colour: unknown key"):
+        load_settings(Options(config=path), environ={f"SPOTWATCH_PROVIDER__{name.upper()}__COLOUR": "1"})

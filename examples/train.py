@@ -47,7 +47,7 @@ def main() -> int:
             inputs, targets = batch(step, device)
             loss = nn.functional.mse_loss(model(inputs), targets)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             optimizer.step()
             scheduler.step()
             step += 1

@@ -99,11 +99,11 @@ class Checkpointer:
             raise ConfigError("no checkpoint URL: give one, or set SPOTWATCH_CHECKPOINT_URL")
         if keep < 1:
             raise ConfigError(f"keep={keep}: at least 1")
-        ranks = int(env.get("WORLD_SIZE") or 1) if world_size is None else world_size
-        if ranks != 1:
+        ranks = (env.get("WORLD_SIZE") or "1") if world_size is None else str(world_size)
+        if ranks != "1":
             raise ConfigError(
-                f"{ranks} ranks: this version saves one process; if each rank is a run of its own, say so with "
-                f"world_size=1 and a run_id for each"
+                f"{ranks} ranks: this version saves one process; if each rank is a run of its own, say so "
+                f"with world_size=1 and a run_id for each"
             )
         is_path = isinstance(where, (str, os.PathLike))
         store = open_store(os.fspath(where), self.run_id, env) if is_path else where  # type: ignore[arg-type]
@@ -177,10 +177,11 @@ class Checkpointer:
         self._step = 0
         if loaded is not None:
             self._adopt(loaded.manifest)
-            # No work is unsaved, so an order to save is answered; a flag touched by hand is left for the next step.
+            # No work is unsaved, so an order to save is answered. A flag touched by hand has its save.
             mark = self._orders.mark()
             self._answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
         self._schedule.begin(self._step)
+        self._heart.count_from(self._step)
         self._heart.tell(phase="training", error="; ".join(search.problems)[:500])
         log.info(
             "run %s goes on from step %d (%s)", self.run_id, self._step, self._registry.parent or "fresh"
@@ -386,6 +387,8 @@ class Checkpointer:
             self._heart.tell(only_in=_TELLING, phase="seen", seq=orders.seq, eta_seconds=eta)
         elif self._signals.stop:
             self._heart.tell(only_in=("training",), phase="seen", eta_seconds=eta)
+        elif not orders.due and self._heart.status.phase == "seen":
+            self._heart.tell(only_in=("seen",), phase="training", eta_seconds=None)  # it was withdrawn
         news = (self._signals.name, orders.seq if orders.due else self._said[1])
         if news != self._said:
             self._said = news

@@ -40,12 +40,8 @@ def encode(value: object, path: str, save_tensor: SaveTensor, *, depth: int = 0)
         raise ConfigError(f"{path}: nested more than {_DEEPEST} deep, or it contains itself")
     if value is None or type(value) in (bool, str):
         return value  # type: ignore[return-value]  # mypy cannot see through type()
-    if type(value) is int:
-        return value if abs(value) <= _EXACT_INT else {"$int": str(value)}
-    if type(value) is float:
-        return value if math.isfinite(value) else {"$float": repr(value)}
-    if type(value) is bytes:
-        return {"$bytes": base64.b64encode(value).decode("ascii")}
+    if type(value) in _SCALARS:
+        return _SCALARS[type(value)](value)
     name = save_tensor(value, path)
     if name is not None:
         return {"$tensor": name}
@@ -57,6 +53,13 @@ def encode(value: object, path: str, save_tensor: SaveTensor, *, depth: int = 0)
         f"{path}: cannot save a {type(value).__module__}.{type(value).__qualname__}; state_dict() may hold "
         f"tensors, numbers, text, bytes, None, number arrays, and lists, tuples, sets and dicts of these"
     )
+
+
+_SCALARS: dict[type, Callable[[Any], JSON]] = {
+    int: lambda value: value if abs(value) <= _EXACT_INT else {"$int": str(value)},
+    float: lambda value: value if math.isfinite(value) else {"$float": repr(value)},
+    bytes: lambda value: {"$bytes": base64.b64encode(value).decode("ascii")},
+}
 
 
 def _container(value: Any, path: str, save: SaveTensor, depth: int) -> JSON:
@@ -71,9 +74,12 @@ def _container(value: Any, path: str, save: SaveTensor, depth: int) -> JSON:
 
     kind = type(value)
     if kind in (dict, defaultdict):
-        if all(type(k) is str and not k.startswith("$") for k in value):
-            return {k: encode(v, f"{path}/{k}", save, depth=depth) for k, v in value.items()}
-        return {"$dict": pairs()}
+        is_plain = all(type(k) is str and not k.startswith("$") for k in value)
+        return (
+            {k: encode(v, f"{path}/{k}", save, depth=depth) for k, v in value.items()}
+            if is_plain
+            else {"$dict": pairs()}
+        )
     if kind is OrderedDict:
         # torch keeps the versions of its modules in an attribute of the mapping.
         extra = getattr(value, "_metadata", None)

@@ -82,11 +82,18 @@ class Heartbeat:
             self._status = replace(self._status, **changes)
             self._write()
 
+    def count_from(self, step: int) -> None:
+        """Measure the speed from `step` on: what was resumed took this process no time."""
+        with self._lock:
+            self._rated = (step, time.monotonic())
+            self._status = replace(self._status, step=step, steps_per_second=0.0)
+
     def _run(self) -> None:
         while not self._quit:
             try:
                 self._watch()
-                self._measure()
+                with self._lock:
+                    self._measure()
                 if time.monotonic() - self._written_at >= REFRESH_SECONDS:
                     self.tell()
             except Exception:  # a defect here must not end the heartbeat, nor the training
@@ -96,14 +103,13 @@ class Heartbeat:
     def _measure(self) -> None:
         step, now = self._read_step(), time.monotonic()
         before, since = self._rated
-        with self._lock:
-            if step != self._status.step:
-                self._status = replace(self._status, step=max(step, 0), step_at=datetime.now(UTC))
-            if now - since >= _RATE_SECONDS or (not self._status.steps_per_second and step > before):
-                self._status = replace(
-                    self._status, steps_per_second=max(step - before, 0) / max(now - since, 1e-9)
-                )
-                self._rated = (step, now)
+        if step > self._status.step:
+            self._status = replace(self._status, step=step, step_at=datetime.now(UTC))
+        if now - since >= _RATE_SECONDS or (not self._status.steps_per_second and step > before):
+            self._status = replace(
+                self._status, steps_per_second=max(step - before, 0) / max(now - since, 1e-9)
+            )
+            self._rated = (step, now)
 
     def _prepare(self) -> None:
         if self._runtime_dir is None:
@@ -118,7 +124,8 @@ class Heartbeat:
         self._written_at = time.monotonic()
         if self._runtime_dir is None:
             return
-        self._status = replace(self._status, at=datetime.now(UTC), step=max(self._read_step(), 0))
+        self._measure()
+        self._status = replace(self._status, at=datetime.now(UTC))
         try:
             write_status(self._runtime_dir, self._status)
             self._warned = False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the trainer has been told by files: the order in force, the flag, and which of it is answered.
 
-It neither saves nor stops; it looks at the files and remembers. Signals are in `signals`. Safe to use from the
-watching thread and the training thread at once. Standard library only.
+It neither saves nor stops; it looks at the files and remembers. Signals are in `signals`. The watching thread
+and the training thread may use it at once. Standard library only.
 """
 
 from __future__ import annotations

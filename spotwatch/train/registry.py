@@ -145,7 +145,7 @@ class Registry:
         return buffer
 
     def candidates(self, latest: Latest | None, found: list[Found]) -> Iterator[tuple[str, str | None]]:
-        """Yield directories to resume from, best first, each with the manifest checksum it must have, if known."""
+        """Yield directories to resume from, best first, with the manifest checksum that LATEST gives."""
         if latest is not None:
             yield latest.dir, latest.manifest_crc
         for checkpoint in found:
@@ -208,8 +208,8 @@ class Registry:
             return  # unreadable: ours will be better
         if before is not None and before.generation > self.generation:
             raise RunTaken(
-                f"{self.store.url}/{LATEST} is of generation {before.generation}, written by {before.writer}; ours is "
-                f"{self.generation}: another process resumed this run after us"
+                f"{self.store.url}/{LATEST} is of generation {before.generation} by {before.writer}; "
+                f"ours is {self.generation}: another process resumed this run after us"
             )
 
     def _move(self, pointer: Latest) -> None:

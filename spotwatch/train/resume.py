@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which checkpoint to go on from: the one LATEST names, else the newest other that verifies, else a clear refusal.
+"""Which checkpoint to go on from: the one LATEST names, else the newest other that verifies, else none.
 
 Trouble with the store is never taken for an empty one. It restores nothing.
 """
@@ -73,14 +73,14 @@ class Resume:
         exists = self.problems or any(checkpoint.is_complete for checkpoint in found)
         if exists and not allow_fresh:
             raise StoreError(
-                f"{self._registry.store.url} holds checkpoints, but none can be used, and starting at step 0 would "
-                f"throw them away: {'; '.join(self.problems)}. Mend or move them, use another run_id, or insist on a "
-                f"new start with allow_fresh=True or SPOTWATCH_ALLOW_FRESH=1"
+                f"{self._registry.store.url} holds checkpoints, but none can be used, and starting at step 0 "
+                f"would lose them: {'; '.join(self.problems)}. Mend or move them, use another run_id, or "
+                f"insist on a new start with allow_fresh=True or SPOTWATCH_ALLOW_FRESH=1"
             )
         return None
 
     def newest_manifest(self) -> Manifest | None:
-        """Return the manifest that LATEST names, when both are sound: is anything durable? Asked once only."""
+        """Return the manifest that LATEST names, when both are sound; the store is asked once only."""
         try:
             latest = self._registry.latest()
             if latest is None:
@@ -102,7 +102,7 @@ class Resume:
         try:
             return self._patient(lambda: self._read(directory, crc, name))
         except CheckpointCorrupt as error:
-            # One bit may have turned over on the way here; going back a checkpoint is dearer than reading again.
+            # A bit may have turned over on the way here; reading again is cheaper than going back.
             log.warning("%s does not verify, reading it once more: %s", directory, error)
             return self._patient(lambda: self._read(directory, crc, name))
 

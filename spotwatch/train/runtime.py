@@ -21,7 +21,7 @@ COMMON_FLAG = Path("/tmp") / handshake.FLAG  # noqa: S108 - a flag that anyone m
 
 
 def find_runtime_dir(environ: Mapping[str, str]) -> Path | None:
-    """Return the directory shared with the daemon, None when there is none to be trusted; warn of that once."""
+    """Return the directory shared with the daemon; None when there is none to be trusted."""
     named = environ.get("SPOTWATCH_RUNTIME_DIR")
     if named:
         path = Path(named).expanduser().absolute()
@@ -70,7 +70,7 @@ def distrust(path: Path) -> str:
     if facts.st_mode & stat.S_IWOTH:
         return "may be written by everyone; chmod o-w"
     if facts.st_uid not in mine and facts.st_gid not in (os.getgid(), *os.getgroups()):
-        return f"belongs to uid {facts.st_uid} and gid {facts.st_gid}, neither of them ours; chgrp it to one of ours"
+        return f"belongs to uid {facts.st_uid}, gid {facts.st_gid}, neither of them ours; chgrp it"
     return ""
 
 

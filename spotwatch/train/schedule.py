@@ -79,6 +79,6 @@ class Schedule:
 
 def pause_seconds(failures: int) -> float:
     """Return how long to wait after so many failures in a row: doubling, to a minute, halved by chance."""
-    longest = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _MOST_PAUSE_SECONDS)
+    longest = min(math.ldexp(_FIRST_PAUSE_SECONDS, min(failures - 1, 10)), _MOST_PAUSE_SECONDS)
     # A generator of its own: drawing from the global one would change what the trainer draws.
-    return longest * (0.5 + random.SystemRandom().random() / 2)
+    return longest * random.SystemRandom().uniform(0.5, 1.0)

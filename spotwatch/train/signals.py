@@ -87,10 +87,10 @@ def _at_terminal() -> bool:
 
 
 def worker_init(worker_id: int) -> None:
-    """Shield a DataLoader worker from the signals meant for its trainer: `DataLoader(worker_init_fn=worker_init)`.
+    """Shield a DataLoader worker from the signals meant for its trainer: give it as `worker_init_fn`.
 
-    A signal to the whole process group would kill the workers, and the trainer would fail before it has saved.
-    Workers still end with their loader, and by themselves when the trainer is gone.
+    A signal to the whole process group would kill the workers, and the trainer would fail before it has
+    saved. Workers still end with their loader, and by themselves when the trainer is gone.
 
     Args:
         worker_id: given by the DataLoader, not used.

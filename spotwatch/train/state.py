@@ -88,12 +88,12 @@ class State:
         """
         if not isinstance(state, dict) or not isinstance(state.get("objects"), dict):
             raise CheckpointCorrupt("the manifest holds no state")
-        saved: dict[str, JSON] = state["objects"]  # type: ignore[assignment]  # checked above
+        saved: dict[str, JSON] = state["objects"]
         missing = self._objects.keys() - saved.keys()
         if missing:
             raise StoreError(
-                f"the checkpoint has no {', '.join(sorted(missing))}; it has {', '.join(sorted(saved))}: track the "
-                f"same objects, or start another run_id"
+                f"the checkpoint has no {', '.join(sorted(missing))}; it has {', '.join(sorted(saved))}: "
+                f"track the same objects, or start another run_id"
             )
         for name in saved.keys() - self._objects.keys():
             log.warning(

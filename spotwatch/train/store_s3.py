@@ -138,7 +138,7 @@ class S3Store:
 
         with self._lock:
             if self._made is None:
-                # Other stores than AWS may refuse or ignore the newer checksum trailers; ours are in the manifest.
+                # Other stores than AWS may refuse the newer checksum trailers; ours are in the manifest.
                 checksums = (
                     {
                         "request_checksum_calculation": "when_required",

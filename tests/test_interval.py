@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interval between saves: the rule, its bounds, and what nonsense does to it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotwatch.interval import LEAST_SECONDS, MOST_SECONDS, save_interval_seconds
+
+
+@pytest.mark.parametrize(
+    ("stall", "reclaim_every", "expected"),
+    [
+        (0.0, 14_400.0, 60.0),
+        (0.125, 14_400.0, 60.0),
+        (0.5, 14_400.0, 120.0),
+        (2.0, 14_400.0, 240.0),
+        (10.2, 7_200.0, 383.25),
+        (1_000.0, 14_400.0, 1_800.0),
+        (-1.0, 14_400.0, 60.0),
+    ],
+)
+def test_young(stall: float, reclaim_every: float, expected: float) -> None:
+    """sqrt(2 C M), as worked out by hand, within the bounds."""
+    assert save_interval_seconds(stall, reclaim_every_seconds=reclaim_every) == pytest.approx(
+        expected, rel=1e-3
+    )
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_a_dearer_save_is_never_made_more_often(one: float, other: float) -> None:
+    """The interval grows with the stall and never leaves its bounds."""
+    low, high = sorted((one, other))
+    assert LEAST_SECONDS <= save_interval_seconds(low) <= save_interval_seconds(high) <= MOST_SECONDS

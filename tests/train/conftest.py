@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainer's tests share: a run without torch, a runtime directory, a daemon's hand."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotwatch.clock import read_boot_id
+from spotwatch.handshake import FLAG, Order, Status, create_exclusively, write_atomically
+from spotwatch.model import Do
+from spotwatch.train import Checkpointer
+
+
+class Counter:
+    """The smallest trainer: its state says which steps were taken, in which order, with which luck."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.luck: list[float] = []
+
+    def train(self, step: int) -> None:
+        """Take one step."""
+        self.steps.append(step)
+        self.luck.append(random.random())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything."""
+        return {"steps": list(self.steps), "luck": list(self.luck)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take everything back."""
+        self.steps, self.luck = state["steps"], state["luck"]
+
+
+class Daemon:
+    """Writes the daemon's files by hand, as the daemon does."""
+
+    def __init__(self, runtime_dir: Path) -> None:
+        self.runtime_dir = runtime_dir
+
+    def order(self, do: Do, seq: int, *, boot_id: str | None = None, why: str = "test") -> None:
+        """Put an order in force."""
+        order = Order(boot_id=boot_id or read_boot_id(), seq=seq, do=do, why=why)
+        write_atomically(self.runtime_dir / "order.json", order.to_bytes())
+
+    def flag(self, seq: int, *, boot_id: str | None = None) -> bool:
+        """Raise the flag with an order in its body."""
+        order = Order(boot_id=boot_id or read_boot_id(), seq=seq, do=Do.FLUSH)
+        return create_exclusively(self.runtime_dir / FLAG, order.to_bytes())
+
+    def status(self, run_id: str = "run") -> Status:
+        """Read what the trainer says."""
+        return Status.from_bytes((self.runtime_dir / "status" / f"{run_id}.json").read_bytes())
+
+    def wait(self, wanted: Callable[[Status], bool], run_id: str = "run", seconds: float = 10.0) -> Status:
+        """Wait until the status is as wanted."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if (self.runtime_dir / "status" / f"{run_id}.json").exists() and wanted(self.status(run_id)):
+                return self.status(run_id)
+            time.sleep(0.02)
+        raise AssertionError(f"still {self.status(run_id)}")
+
+
+Make = Callable[..., tuple[Checkpointer, Counter]]
+
+
+@pytest.fixture
+def runtime_dir(tmp_path: Path) -> Path:
+    """Return a runtime directory that can be trusted."""
+    path = tmp_path / "runtime"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def environ(runtime_dir: Path) -> dict[str, str]:
+    """Return an environment that leads to no daemon but ours."""
+    return {"SPOTWATCH_RUNTIME_DIR": str(runtime_dir)}
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path) -> Daemon:
+    """Return the daemon's hand."""
+    return Daemon(runtime_dir)
+
+
+@pytest.fixture
+def make(tmp_path: Path, environ: dict[str, str]) -> Iterator[Make]:
+    """Return a maker of Checkpointers on one store, each with a fresh trainer, as after a restart."""
+    made: list[Checkpointer] = []
+
+    def maker(url: Any = None, **options: Any) -> tuple[Checkpointer, Counter]:
+        ck = Checkpointer(
+            tmp_path / "store" if url is None else url,
+            run_id="run",
+            environ=environ,
+            **{"patience_seconds": 0.0, **options},
+        )
+        counter = Counter()
+        ck.track(counter=counter)
+        made.append(ck)
+        return ck, counter
+
+    yield maker
+    for ck in made:
+        ck._end("failed")
+
+
+def train(ck: Checkpointer, counter: Counter, until: int) -> int:
+    """Run the loop of the documentation and return the step at which it was left."""
+    step = ck.resume()
+    with ck:
+        while step < until:
+            counter.train(step)
+            step += 1
+            if ck.step(step):
+                break
+    return step
+
+
+def dirs(tmp_path: Path) -> list[str]:
+    """Return the checkpoint directories of the run."""
+    return sorted(path.name for path in (tmp_path / "store" / "run").glob("step-*"))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture and restore: a real model, optimizer and scheduler, random state, ties, and what does not fit."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spotwatch.errors import ConfigError, StoreError
+from spotwatch.train import digest
+from spotwatch.train.state import State
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+class _Tied(nn.Module):  # type: ignore[misc, name-defined]  # torch is imported through pytest
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.head(nn.functional.dropout(self.norm(self.embed(x)), 0.2))
+
+
+class _Trainer:
+    def __init__(self, optimizer: str = "AdamW") -> None:
+        torch.manual_seed(1)
+        self.model = _Tied()
+        options = {"momentum": 0.9} if optimizer == "SGD" else {}
+        self.optimizer = getattr(torch.optim, optimizer)(self.model.parameters(), lr=0.1, **options)
+        self.scheduler = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [2, 5])
+        self.generator = np.random.default_rng(5)
+        self.state = State()
+        self.state.track(
+            {
+                "model": self.model,
+                "optimizer": self.optimizer,
+                "scheduler": self.scheduler,
+                "generator": self.generator,
+                "chance": torch.Generator().manual_seed(4),
+                "scaler": None,
+            }
+        )
+
+    def step(self) -> float:
+        numbers = (self.generator.integers(0, 7, 8) + random.randrange(7)) % 7
+        loss = self.model(torch.as_tensor(numbers)).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+        return loss.item()  # type: ignore[no-any-return]  # torch is imported through pytest
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW", "SGD", "Adagrad", "NAdam", "Adamax"])
+def test_losses_and_weights_go_on_bit_for_bit(optimizer: str) -> None:
+    """A restored trainer computes the very losses and weights that the first one does."""
+    first = _Trainer(optimizer)
+    for _ in range(3):
+        first.step()
+    body, state = first.state.capture()
+    kept = bytearray(body)
+    wanted = [first.step() for _ in range(4)]
+    second = _Trainer(optimizer)
+    second.step()
+    second.state.restore(kept, state)
+    assert [second.step() for _ in range(4)] == wanted
+    assert digest(second.model) == digest(first.model)
+    assert digest(second.optimizer) == digest(first.optimizer)
+
+
+def test_tied_weights_are_stored_once() -> None:
+    """One parameter under two names takes the room of one, and is tied after restoring."""
+    trainer = _Trainer()
+    body, _ = trainer.state.capture()
+    assert b"model/embed.weight" in bytes(body)
+    assert b"model/head.weight" not in bytes(body)
+
+
+def test_the_capture_is_a_copy() -> None:
+    """Training on changes nothing of what was captured."""
+    trainer = _Trainer()
+    body, _ = trainer.state.capture()
+    before = bytes(body)
+    trainer.step()
+    assert bytes(body) == before
+
+
+def test_the_buffer_is_used_again() -> None:
+    """A second save of the same size takes no further memory, and may be smaller."""
+    trainer = _Trainer()
+    trainer.step()
+    first, _ = trainer.state.capture()
+    second, _ = trainer.state.capture()
+    assert first.obj is second.obj
+
+
+def test_a_restored_optimizer_owns_its_tensors() -> None:
+    """Optimizer state does not keep the whole download alive, and two states do not share memory."""
+    trainer = _Trainer()
+    trainer.step()
+    body, state = trainer.state.capture()
+    trainer.state.restore(bytearray(body), state)
+    sizes = [
+        t.untyped_storage().nbytes()
+        for s in trainer.optimizer.state.values()
+        for t in s.values()
+        if torch.is_tensor(t)
+    ]
+    assert max(sizes) <= 7 * 4 * 4
+
+
+def test_two_names_of_one_tensor_stay_one() -> None:
+    """A state that refers to one tensor twice does so again after restoring."""
+
+    class Holder:
+        def __init__(self) -> None:
+            one = torch.arange(4.0)
+            self.state: Any = {"a": one, "b": [one, one.clone(), one[:2]]}
+
+        def state_dict(self) -> Any:
+            return self.state
+
+        def load_state_dict(self, state: Any) -> None:
+            self.state = state
+
+    source, target = State(), State()
+    holder, other = Holder(), Holder()
+    source.track({"ema": holder})
+    target.track({"ema": other})
+    body, state = source.capture()
+    target.restore(bytearray(body), state)
+    assert other.state["a"] is other.state["b"][0]
+    assert other.state["a"] is not other.state["b"][1]
+    assert torch.equal(other.state["b"][2], torch.arange(2.0))
+
+
+def test_another_model_is_refused_and_not_taken_for_corruption() -> None:
+    """A sound checkpoint of another shape is an error of its own, so that no older one is tried instead."""
+    body, state = _Trainer().state.capture()
+    other = State()
+    other.track({"model": nn.Linear(2, 2)})
+    with pytest.raises(StoreError, match="model does not fit") as caught:
+        other.restore(bytearray(body), state)
+    assert type(caught.value) is StoreError
+
+
+def test_an_object_that_the_checkpoint_lacks_is_refused() -> None:
+    """Going on with, say, an EMA that starts afresh would be silent damage."""
+    body, state = _Trainer().state.capture()
+    other = State()
+    other.track({"model": _Tied(), "ema": _Tied()})
+    with pytest.raises(StoreError, match="has no ema"):
+        other.restore(bytearray(body), state)
+
+
+def test_a_loader_without_state_is_refused() -> None:
+    """Something that cannot be saved is refused by name, at the time of tracking."""
+    with pytest.raises(ConfigError, match="loader is a list"):
+        State().track({"loader": [1]})
+
+
+def test_nothing_changes_when_a_part_cannot_be_read() -> None:
+    """State is read whole before anything is restored."""
+    trainer = _Trainer()
+    body, state = trainer.state.capture()
+    broken: Any = copy.deepcopy(state)
+    broken["objects"]["scheduler"] = {"$object": 1}
+    trainer.step()
+    before = digest(trainer.model)
+    with pytest.raises(StoreError):
+        trainer.state.restore(bytearray(body), broken)
+    assert digest(trainer.model) == before

@@ -76,7 +76,10 @@ def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) ->
     # A [[target]] that names nobody says how the child is told.
     for_child = [one for one in settings if child is not None and _names(one) == 0]
     if child is not None:
-        targets.append(_child_target(child, for_child[0] if for_child else TargetSettings()))
+        try:
+            targets.append(_child_target(child, for_child[0] if for_child else TargetSettings()))
+        except ConfigError as error:
+            problems += [f"target: {problem}" for problem in error.problems]
     for index, one in enumerate(settings):
         if one in for_child[:1]:
             continue

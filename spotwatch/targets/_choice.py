@@ -25,8 +25,10 @@ from spotwatch.errors import ActionError
 from spotwatch.targets._proc import Row, read_variable
 
 Leaves = Literal["auto", "always", "never"]
+Variable = Callable[[int, str], str | None]
+"""How a variable of a process' first environment is read, by pid and name."""
 
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*(-[a-z0-9]+)?")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*(-dbg)?")
 _LAUNCHER_NAMES = frozenset({"torchrun", "deepspeed", "accelerate-launch"})
 _LAUNCHER_MODULES = frozenset(
     {
@@ -114,43 +116,47 @@ def is_likely(argv: tuple[str, ...]) -> bool:
 
 
 def choose(
-    head: Row, table: Mapping[int, Row], leaves: Leaves, matches: Callable[[Row], bool] = lambda _: False
+    head: Row,
+    table: Mapping[int, Row],
+    leaves: Leaves,
+    matches: Callable[[Row], bool] = lambda _: False,
+    variable: Variable = read_variable,
 ) -> tuple[Row, ...]:
-    """Return the processes to tell in the family of `head`.
+    """Return the processes to tell in the family of `head`, by pid.
 
     Args:
         head: the process found.
         table: all processes.
         leaves: `never` tells `head` itself, `always` those below, `auto` those below launchers and wrappers.
         matches: what the user asked for, to choose between a wrapper's children.
+        variable: reads an environment.
 
     Raises:
         ActionError: there is nobody below, or no telling who is meant.
     """
     if leaves == "never":
         return (head,)
-    return _expand(head, table, matches, insist=leaves == "always", depth=0)
+    found: list[Row] = []
+    queue = [(head, leaves == "always", 0)]
+    while queue:
+        row, insist, depth = queue.pop()
+        below_ranks = insist or is_launcher(row.argv)
+        if depth > _MAX_DEPTH or not (below_ranks or is_wrapper(row.argv)):
+            found.append(row)
+            continue
+        children = [r for r in table.values() if r.ppid == row.pid and not r.is_gone and not r.is_kernel]
+        chosen = _ranks(row, children, variable) if below_ranks else []
+        chosen = chosen or _candidates(row, [r for r in children if not is_helper(r, row)], matches)
+        queue += [(child, False, depth + 1) for child in chosen]
+    return tuple(sorted(found, key=lambda row: row.pid))
 
 
-def _expand(
-    row: Row, table: Mapping[int, Row], matches: Callable[[Row], bool], *, insist: bool, depth: int
-) -> tuple[Row, ...]:
-    below_ranks = insist or is_launcher(row.argv)
-    if depth > _MAX_DEPTH or not (below_ranks or is_wrapper(row.argv)):
-        return (row,)
-    children = [r for r in table.values() if r.ppid == row.pid and not r.is_gone and not r.is_kernel]
-    chosen = _ranks(row, children) if below_ranks else []
-    chosen = chosen or _candidates(row, [r for r in children if not is_helper(r, row)], matches)
-    found = [leaf for r in chosen for leaf in _expand(r, table, matches, insist=False, depth=depth + 1)]
-    return tuple(sorted(found, key=lambda r: r.pid))
-
-
-def _ranks(parent: Row, children: list[Row]) -> list[Row]:
+def _ranks(parent: Row, children: list[Row], variable: Variable) -> list[Row]:
     ranks = []
     for row in children:
-        rank = read_variable(row.pid, "LOCAL_RANK")
+        rank = variable(row.pid, "LOCAL_RANK")
         # A forked copy of its parent has its parent's environment; a rank was given its own.
-        is_copy = is_helper(row, parent) and rank == read_variable(parent.pid, "LOCAL_RANK")
+        is_copy = is_helper(row, parent) and rank == variable(parent.pid, "LOCAL_RANK")
         if rank is not None and not is_copy and not is_helper(row, None):
             ranks.append(row)
     return ranks

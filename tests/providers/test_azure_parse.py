@@ -6,9 +6,7 @@ How they are fetched is tested in `test_azure`.
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,28 +15,15 @@ from spotwatch.errors import Malformed
 from spotwatch.model import Certainty, Evidence, Kind, Notice
 from spotwatch.providers._azure_parse import Known, Parsed, parse
 from spotwatch.testing import EPOCH
+from tests.providers.azure_server import event, payload
 
-PAYLOADS = Path(__file__).parents[1] / "payloads" / "azure"
 ME = "aks-gpu-vmss_0"
 NOT_BEFORE = datetime(2026, 8, 1, 5, 41, 2, tzinfo=UTC)
-
-
-def payload(name: str) -> dict[str, Any]:
-    """Return a recorded document without the note of its source."""
-    document: dict[str, Any] = json.loads((PAYLOADS / name).read_text(encoding="utf-8"))
-    del document["_source"]
-    return document
 
 
 def read(document: object, *, me: str | None = ME, known: dict[str, Known] | None = None) -> Parsed:
     """Parse at EPOCH."""
     return parse(document, me=me, known=known or {}, seen_at=EPOCH)
-
-
-def event(**changes: Any) -> dict[str, Any]:
-    """Return the recorded Preempt with changes; a change to `...` leaves the field out."""
-    recorded = payload("preempt-scheduled.json")["Events"][0] | changes
-    return {name: value for name, value in recorded.items() if value is not ...}
 
 
 def only(**changes: Any) -> Notice:

@@ -100,7 +100,7 @@ def _make_sections(structurer: Structurer, tree: Mapping[str, Any]) -> tuple[dic
             )
             continue
         made, wrong = structurer.make(value, hints[key], (key,))
-        problems += [(keys, message + _better_place(keys, message, known, hints)) for keys, message in wrong]
+        problems += [(keys, _better_place(keys, message, known, hints)) for keys, message in wrong]
         if not wrong:
             values[key] = made
     if "providers" in values:
@@ -179,9 +179,11 @@ def _elsewhere(key: str, known: Mapping[str, Field[Any]], hints: Mapping[str, An
 
 
 def _better_place(keys: Keys, message: str, known: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> str:
-    if not message.startswith("unknown key") or "did you mean" in message:
-        return ""
-    return _elsewhere(keys[-1], known, hints)
+    """Return `message`, or where an unknown key belongs instead of the list of what this section has."""
+    if not message.startswith("unknown key; have"):
+        return message
+    elsewhere = _elsewhere(keys[-1], known, hints)
+    return f"unknown key{elsewhere}" if elsewhere else message
 
 
 def _all_sources(settings: Settings, layers: Layers, places: Mapping[str, str]) -> dict[str, str]:

@@ -8,11 +8,8 @@
 from __future__ import annotations
 
 import difflib
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -21,6 +18,7 @@ import cattrs
 from cattrs.errors import (
     AttributeValidationNote,
     BaseValidationError,
+    ClassValidationError,
     ForbiddenExtraKeysError,
     IterableValidationError,
     IterableValidationNote,
@@ -28,11 +26,17 @@ from cattrs.errors import (
 from cattrs.gen import make_dict_structure_fn, override
 
 from spotwatch.config_layers import EnvText, Keys
-
-MAX_SECONDS = 366 * 86400.0
-"""Beyond any sensible setting, and small enough that adding it to a date cannot overflow."""
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_ABOVE_ZERO = ("interval_seconds", "timeout_seconds", "reflush_seconds", "max_body_bytes")
+from spotwatch.config_values import (
+    check_measure,
+    read_items,
+    read_json,
+    read_number,
+    read_path,
+    read_text,
+    read_truth,
+    read_whole_number,
+    show,
+)
 
 Refine = Callable[[Any], Any]
 """Return the value to keep, or raise ValueError with what is wrong."""
@@ -53,11 +57,11 @@ class Structurer:
         self._whole = whole
         converter = cattrs.Converter(detailed_validation=True, forbid_extra_keys=True)
         for kind, hook in (
-            (bool, _truth),
-            (int, _whole_number),
-            (float, _number),
-            (str, _text),
-            (Path, _path),
+            (bool, read_truth),
+            (int, read_whole_number),
+            (float, read_number),
+            (str, read_text),
+            (Path, read_path),
         ):
             converter.register_structure_hook(kind, hook)
         converter.register_structure_hook_factory(is_dataclass, self._dataclass_hook)
@@ -88,8 +92,19 @@ class Structurer:
 
         def structure(value: Any, kind: Any) -> Any:
             if not isinstance(value, Mapping):
-                raise TypeError(f"{_show(value)} is no table")
-            made = make(value, kind)
+                raise TypeError(f"{show(value)} is no table")
+            try:
+                made = make(value, kind)
+            except BaseValidationError as error:
+                known = {key: v for key, v in value.items() if key in hooks}
+                unknown_only = all(isinstance(e, ForbiddenExtraKeysError) for e in error.exceptions)
+                if whole is None or not unknown_only:
+                    raise  # what holds for all fields cannot be told without each of them
+                try:
+                    whole(make(known, kind))
+                except ValueError as more:
+                    raise ClassValidationError("", [*error.exceptions, more], cls) from error
+                raise
             if whole is not None:
                 whole(made)
             return made
@@ -97,7 +112,7 @@ class Structurer:
         return structure
 
     def _field_hook(self, name: str, kind: Any, refine: Refine | None) -> Callable[[Any, Any], Any]:
-        measure = partial(_measure, name) if name.endswith(("_seconds", "_bytes")) else None
+        measure = partial(check_measure, name) if name.endswith(("_seconds", "_bytes")) else None
 
         def structure(value: Any, _: Any) -> Any:
             # Looked up late: the class may hold itself.
@@ -114,7 +129,7 @@ class Structurer:
 
         def structure(value: Any, _: Any) -> Any:
             made, errors = [], []
-            for index, item in enumerate(_as_items(value, tables=is_dataclass(inner))):
+            for index, item in enumerate(read_items(value, tables=is_dataclass(inner))):
                 try:
                     made.append(self._converter.structure(item, inner))
                 except Exception as error:  # noqa: BLE001 - as in `make`
@@ -131,9 +146,9 @@ class Structurer:
 
         def structure(value: Any, _: Any) -> Any:
             if isinstance(value, EnvText) and value.lstrip().startswith("{"):
-                value = _json(value)
+                value = read_json(value)
             if not isinstance(value, Mapping):
-                raise TypeError(f"{_show(value)} is no table")
+                raise TypeError(f"{show(value)} is no table")
             return {str(k): self._converter.structure(v, inner) for k, v in value.items()}
 
         return structure
@@ -166,54 +181,6 @@ def _problems(error: BaseException, keys: Keys) -> Iterator[tuple[Keys, str]]:
         yield keys, str(error) or type(error).__name__
 
 
-def _truth(value: Any, _: Any) -> bool:
-    if isinstance(value, EnvText) and value.strip().lower() in _TRUTH:
-        return _TRUTH[value.strip().lower()]
-    if not isinstance(value, bool):
-        raise TypeError(f"{_show(value)} is neither true nor false")
-    return value
-
-
-def _whole_number(value: Any, _: Any) -> int:
-    if isinstance(value, EnvText):
-        try:
-            return int(value)
-        except ValueError:
-            raise ValueError(f"{_show(value)} is no whole number") from None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{_show(value)} is no whole number")
-    return value
-
-
-def _number(value: Any, _: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | EnvText):
-        raise TypeError(f"{_show(value)} is no number")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{_show(value)} is no number") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{_show(value)} is no number that one can count to")
-    return number
-
-
-def _text(value: Any, _: Any) -> str:
-    if isinstance(value, datetime):  # TOML has a type for times; written without quotes it means the same
-        return value.isoformat()
-    if not isinstance(value, str):
-        raise TypeError(f"{_show(value)} is no text; put it in quotes")
-    if "\0" in value:
-        raise ValueError("contains a NUL character")
-    return str(value)
-
-
-def _path(value: Any, _: Any) -> Path:
-    path = value if isinstance(value, Path) else Path(_text(value, str))
-    if not path.is_absolute():
-        raise ValueError(f"{_show(str(value))} is not an absolute path")
-    return path
-
-
 def _literal_hook(kind: Any) -> Callable[[Any, Any], Any]:
     allowed = get_args(kind)
 
@@ -221,42 +188,9 @@ def _literal_hook(kind: Any) -> Callable[[Any, Any], Any]:
         for option in allowed:
             if value == option and isinstance(value, type(option)):
                 return option
-        raise ValueError(f"{_show(value)} is none of {', '.join(repr(a) for a in allowed)}")
+        raise ValueError(f"{show(value)} is none of {', '.join(repr(a) for a in allowed)}")
 
     return structure
-
-
-def _measure(name: str, value: Any) -> None:
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            continue
-        if number < 0 or (number == 0 and name.endswith(_ABOVE_ZERO)):
-            raise ValueError(f"{number:g} must be {'above 0' if name.endswith(_ABOVE_ZERO) else '0 or more'}")
-        if name.endswith("_seconds") and number > MAX_SECONDS:
-            raise ValueError(f"{number:g} is more than a year ({MAX_SECONDS:g} s)")
-
-
-def _as_items(value: Any, *, tables: bool) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return list(value)
-    if isinstance(value, EnvText):
-        # The comma form cannot carry a comma: a command line in a variable is written as a JSON list.
-        if value.lstrip().startswith("["):
-            return [EnvText(v) if isinstance(v, str) else v for v in _json(value)]
-        return [EnvText(part.strip()) for part in value.split(",") if part.strip()]
-    if tables and isinstance(value, Mapping) and all(k.isascii() and k.isdigit() for k in value):
-        numbers = sorted(int(k) for k in value)
-        if numbers != list(range(len(numbers))):
-            raise ValueError(f"has numbers {numbers}; they go from 0 without a gap")
-        return [value[k] for k in sorted(value, key=int)]
-    raise ValueError(f"{_show(value)} is no list")
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(f"{_show(text)} is no JSON") from None
 
 
 def _is_items(kind: Any) -> bool:
@@ -272,8 +206,3 @@ def _is_literal(kind: Any) -> bool:
 
 def _is_mapping(kind: Any) -> bool:
     return get_origin(kind) in (dict, Mapping)
-
-
-def _show(value: object) -> str:
-    text = repr(str(value) if isinstance(value, str) else value)
-    return text if len(text) <= 80 else f"{text[:79]}…"  # noqa: PLR2004 - a line of an error message

@@ -6,75 +6,19 @@ Where directories are chosen is in test_config_places; printing is in test_confi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from spotwatch.config import Settings
-from spotwatch.config_check import parse_listen, resolve_owner
-from spotwatch.config_load import Loaded, load
-from spotwatch.config_secrets import read_webhook_secrets
+from spotwatch.config_load import load
 from spotwatch.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudConfig:
-    """A provider's section, as providers write them."""
-
-    interval_seconds: float = 1.0
-    endpoint: str = ""
-    ipv6: bool = False
-    ttl: int = 10
-    names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.ttl > 100:
-            raise ValueError(f"ttl {self.ttl} is over 100; the service refuses it")
-
-
-def find_config(name: str) -> type:
-    """Know two providers."""
-    if name not in {"cloud", "other"}:
-        raise ConfigError(f"unknown provider {name!r}; have cloud, other")
-    return CloudConfig
-
-
-class Loader:
-    """Loads with a scratch file and nothing of this machine."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "spotwatch.toml"
-        self.tmp_path = tmp_path
-
-    def __call__(
-        self,
-        toml: str | None = None,
-        env: Mapping[str, str] | None = None,
-        flags: Mapping[str, object] | None = None,
-        **more: Any,
-    ) -> Loaded:
-        """Return what `load` makes of these layers."""
-        if toml is not None:
-            self.path.write_text(toml, encoding="utf-8")
-            self.path.chmod(0o600)
-        return load(
-            path=self.path if toml is not None else None,
-            environ=env or {},
-            flags=flags or {},
-            provider_configs=more.pop("provider_configs", find_config),
-            default_path=self.tmp_path / "absent.toml",
-            is_writable=lambda _: True,
-            **more,
-        )
-
-    def problems(self, *args: Any, **more: Any) -> str:
-        """Return why `load` refuses these layers."""
-        with pytest.raises(ConfigError) as caught:
-            self(*args, **more)
-        return str(caught.value)
+from tests.config_helpers import CloudConfig, Loader, find_config
 
 
 @pytest.fixture
@@ -162,6 +106,8 @@ pidfile = "/run/a.pid"
 [[target]]
 process = "("
 signal = "SIGTREM"
+[[target]]
+unti = "a.service"
 [http]
 listen = "9475"
 [hook]
@@ -181,6 +127,8 @@ endpont = "x"
     assert "neither true nor false" in lines["release.azure_approve"]
     assert "unit and pidfile" in lines["target.0"]
     assert "no regular expression" in lines["target.1.process"]
+    assert "did you mean unit" in lines["target.2.unti"]
+    assert "names no trainer" in lines["target.2"]
     assert "did you mean SIGTERM" in lines["target.1.signal"]
     assert "HOST:PORT" in lines["http.listen"]
     assert "is no list" in lines["hook.on_notice"]
@@ -190,7 +138,7 @@ endpont = "x"
     assert "(from environment SPOTWATCH_LOG__LEVEL)" in lines["log.level"]
     assert "unknown key" in lines["policy.resave"]
     assert f"(from file {loader.path})" in lines["colour"]
-    assert len(lines) == 16
+    assert len(lines) == 18
 
 
 BAD = [
@@ -229,7 +177,8 @@ BAD = [
     ("[webhook]\nlisten = ':8080'", "openssl rand"),
     ("[webhook]\nmax_body_bytes = 1.5", "webhook.max_body_bytes: 1.5 is no whole number"),
     ("[webhook]\nmax_body_bytes = 0", "above 0"),
-    ("[webhook]\nruntime_dir = '/x'", "webhook.runtime_dir: unknown key"),
+    ("[webhook]\nruntime_dir = '/x'", "webhook.runtime_dir: unknown key; did you mean runtime_dir?"),
+    ("[release]\nxyz = 1", "release.xyz: unknown key; have azure_approve"),
     ("listen = ':80'", "did you mean http.listen or webhook.listen?"),
     ("[polcy]\nmode = 'stop-now'", "polcy: unknown key; did you mean policy?"),
     ("runtime_dir = 'run'", "runtime_dir: 'run' is not an absolute path"),
@@ -370,98 +319,6 @@ def test_child_may_be_a_target_without_a_name(loader: Loader) -> None:
     assert settings.target[0].signal == "SIGUSR1"
 
 
-class TestSecrets:
-    """Secret files: where they are looked for and which are refused."""
-
-    def secret(self, tmp_path: Path, mode: int = 0o600, text: str = "whsec_abc\n") -> Path:
-        """Write a secret file."""
-        path = tmp_path / "hook-secret"
-        path.write_text(text, encoding="utf-8")
-        path.chmod(mode)
-        return path
-
-    def test_private_file_is_taken(self, loader: Loader, tmp_path: Path) -> None:
-        """A file of mode 0600 is read, stripped."""
-        path = self.secret(tmp_path)
-        settings = loader(f"[webhook]\nlisten = ':0'\nsecret_files = ['{path}']").settings
-        assert read_webhook_secrets(settings.webhook) == ("whsec_abc",)
-
-    def test_value_from_the_environment_is_taken(self, loader: Loader) -> None:
-        """A secret by value is meant for the environment."""
-        env = {"SPOTWATCH_WEBHOOK__LISTEN": ":0", "SPOTWATCH_WEBHOOK__SECRET": "whsec_env"}
-        assert read_webhook_secrets(loader(env=env).settings.webhook) == ("whsec_env",)
-
-    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-    def test_file_open_to_others_is_refused(self, mode: int, loader: Loader, tmp_path: Path) -> None:
-        """Group and world may not touch a secret."""
-        path = self.secret(tmp_path, mode)
-        assert "chmod 600" in loader.problems(f"[webhook]\nsecret_files = ['{path}']")
-
-    def test_bare_name_is_a_systemd_credential(self, loader: Loader, tmp_path: Path) -> None:
-        """A relative name is looked up in $CREDENTIALS_DIRECTORY, whose ACLs look like group bits."""
-        path = self.secret(tmp_path, 0o440)
-        settings = loader(
-            "[[announce]]\nsecret_file = 'hook-secret'", {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-        ).settings
-        assert settings.announce[0].secret_file == str(path)
-
-    @pytest.mark.parametrize(
-        ("name", "said"),
-        [("hook-secret", "LoadCredential="), ("/none/such", "No such file"), ("/etc", "is not a file")],
-    )
-    def test_unusable_file_is_refused(self, name: str, said: str, loader: Loader) -> None:
-        """The message says what is wrong with the file, at its index."""
-        text = loader.problems(f"[webhook]\nsecret_files = ['{name}']")
-        assert said in text
-        assert text.startswith("webhook.secret_files")
-
-    def test_empty_file_is_refused(self, loader: Loader, tmp_path: Path) -> None:
-        """An empty secret is none."""
-        path = self.secret(tmp_path, text="")
-        assert "is empty" in loader.problems(f"[webhook]\nsecret_files = ['{path}']")
-
-    def test_value_in_a_file_open_to_others_is_refused(self, loader: Loader) -> None:
-        """A secret inside the configuration file makes that file a secret."""
-        loader.path.write_text("[webhook]\nsecret = 'whsec_x'", encoding="utf-8")
-        loader.path.chmod(0o644)
-        with pytest.raises(ConfigError, match="chmod 600"):
-            load(path=loader.path, environ={}, flags={}, provider_configs=find_config)
-
-    def test_bad_url_is_not_repeated(self, loader: Loader) -> None:
-        """A receiver's URL holds its token, so the error does not show it."""
-        text = loader.problems("[[announce]]\nurl = 'htps://hooks.example/T0K3N'")
-        assert "T0K3N" not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("127.0.0.1:9475", "127.0.0.1", 9475),
-        ("[::1]:1", "::1", 1),
-        (":0", "", 0),
-        ("name-1.x:65535", "name-1.x", 65535),
-    ],
-)
-def test_listen_address(text: str, host: str, port: int) -> None:
-    """HOST:PORT, [IPv6]:PORT and :PORT are addresses."""
-    listen = parse_listen(text)
-    assert listen is not None
-    assert (listen.host, listen.port) == (host, port)
-
-
-def test_empty_listen_address_is_off() -> None:
-    """Nothing to listen on is allowed."""
-    assert parse_listen("") is None
-
-
-def test_owner_by_name_and_number() -> None:
-    """Names are looked up; numbers that nobody has are taken as they are, with a group."""
-    assert resolve_owner("") is None
-    assert resolve_owner("root:root") == (0, 0)
-    assert resolve_owner("0") == (0, 0)
-    assert resolve_owner("4000000:4000001") == (4000000, 4000001)
-
-
 def test_every_setting_has_a_source(loader: Loader) -> None:
     """--print-config can name an origin for all keys."""
     loaded = loader("[[target]]\nunit = 'a'\n[provider.cloud]\nttl = 3")
@@ -471,3 +328,27 @@ def test_every_setting_has_a_source(loader: Loader) -> None:
     assert loaded.sources["provider.cloud.names"] == "default"
     every = {f.name for f in fields(Settings)} - {"announce"}
     assert {key.split(".")[0] for key in loaded.sources} >= every
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+WORDS = ("", "listen", "0", "on", "path", "mode")
+KEYS = st.sampled_from([f"{section.name}.{word}" for section in fields(Settings) for word in WORDS])
+
+
+@hypothesis_settings(deadline=None, max_examples=200)
+@given(st.dictionaries(KEYS | st.text(max_size=12), JUNK, max_size=4))
+def test_any_junk_is_refused_in_words(flags: dict[str, object]) -> None:
+    """Whatever the values are, there are settings or problems, never another exception."""
+    with suppress(ConfigError):
+        load(
+            path=None,
+            environ={f"SPOTWATCH_{k.upper()}": str(v) for k, v in flags.items() if "\0" not in f"{k}{v}"},
+            flags=flags,
+            provider_configs=find_config,
+            default_path=Path("/none"),
+            is_writable=lambda _: True,
+        )

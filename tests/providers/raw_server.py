@@ -14,7 +14,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from spotwatch.errors import Denied, Malformed, ProviderError, Unavailable
 
@@ -57,7 +57,7 @@ class RawServer:
         self.connections = 0
         self._host = host
         self._open: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self.url = ""
@@ -84,6 +84,11 @@ class RawServer:
     def open_connections(self) -> int:
         """Return how many clients are connected now."""
         return len(self._open)
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Future[Any]]:
+        """Return the server's own tasks."""
+        return frozenset(self._tasks)
 
     def asked(self, path: str, method: str = "GET") -> int:
         """Return how often a path was asked for."""
@@ -118,7 +123,7 @@ class RawServer:
                     self._note()
                     key = f"{request.method} {request.path}"
                     behave = self.routes.get(key) or self.routes.get(request.path) or status(404)
-                    await _unless_gone(behave(request, writer), reader)
+                    await _unless_gone(behave(request, writer), reader, self._tasks)
         finally:
             self._open.discard(writer)
             self._tasks.discard(task)
@@ -126,10 +131,13 @@ class RawServer:
             writer.close()
 
 
-async def _unless_gone(acting: Awaitable[None], reader: asyncio.StreamReader) -> None:
+async def _unless_gone(
+    acting: Awaitable[None], reader: asyncio.StreamReader, tasks: set[asyncio.Future[Any]]
+) -> None:
     """Await `acting`, but no longer than the client stays."""
     doing = asyncio.ensure_future(acting)
     leaving = asyncio.ensure_future(reader.read(1))
+    tasks |= {doing, leaving}
     try:
         await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
@@ -142,6 +150,7 @@ async def _unless_gone(acting: Awaitable[None], reader: asyncio.StreamReader) ->
         doing.cancel()
         leaving.cancel()
         await asyncio.gather(doing, leaving, return_exceptions=True)
+        tasks -= {doing, leaving}
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:

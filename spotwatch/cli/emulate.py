@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +80,7 @@ class _Plan:
     help="File with the whsec_… secret that signs them.",
 )
 @click.option("--log", type=click.Choice(["console", "json"]), default="console", show_default=True)
-def command(
+def command(  # noqa: PLR0913 - click hands over every option by name
     *,
     cloud: str | None,
     host: str,
@@ -143,23 +144,25 @@ async def _serve(plan: _Plan) -> None:
         webhook_url=plan.webhook_url,
         secret=plan.secret_file.read_text(encoding="utf-8").strip() if plan.secret_file else "",
     )
-    try:
-        await cloud.__aenter__()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {plan.host}:{plan.port}: {error.strerror}") from error
-    try:
+    for fault in plan.faults:
+        cloud.fault(**fault)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(cloud)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {plan.host}:{plan.port}: {error.strerror}") from error
         _announce_start(cloud, plan)
-        for fault in plan.faults:
-            cloud.fault(**fault)
         telling = asyncio.create_task(_tell(cloud, plan))
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((telling, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if telling.done():
-            telling.result()
-        await stopping
-        telling.cancel()
-    finally:
-        await cloud.__aexit__(None, None, None)
+        try:
+            await asyncio.wait((telling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if telling.done():
+                telling.result()
+            await stopping
+        finally:
+            for task in (telling, stopping):
+                task.cancel()
+            await asyncio.gather(telling, stopping, return_exceptions=True)
 
 
 async def _tell(cloud: Emulator, plan: _Plan) -> None:

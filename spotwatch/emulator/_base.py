@@ -102,6 +102,10 @@ class Cloud(ABC):
     def page_of(self, path: str) -> str:
         """Return the page name of `path`, for faults and records; empty when it has none."""
 
+    def tells(self, page: str) -> bool:
+        """Tell whether `page` shows notices."""
+        return page in self.signals
+
     @abstractmethod
     def answer(self, asked: Asked, mood: Mood, hold: Hold | None = None) -> Reply | Hold:
         """Return the answer; `hold` is what an earlier call for the same request returned."""

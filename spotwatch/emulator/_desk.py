@@ -34,6 +34,7 @@ class Request:
     """With its query, as sent."""
     headers: Mapping[str, str]
     """Names in lower case."""
+    body: bytes = b""
     page: str
     """The cloud's page, as faults name it; empty for a path it does not know."""
     status: int = 0
@@ -82,6 +83,7 @@ class Desk:
             method=asked.method,
             path=request.path_qs,
             headers=asked.headers,
+            body=asked.body,
             page=self._cloud.page_of(asked.path),
         )
         self.records.append(record)
@@ -97,7 +99,9 @@ class Desk:
         hold: Hold | None = None
         ends: float | None = None
         while True:
-            active = [f for f in self._faults.active(page) if f.name != "hang" or record.fault != "hang"]
+            active = self._faults.active(page, tells=self._cloud.tells(page))
+            if record.fault == "hang":  # it has been late enough
+                active = [f for f in active if f.name != "hang"]
             fault = spoiler(active)
             if fault is not None and fault.name not in NEEDS_ANSWER:
                 record.fault = fault.name

@@ -191,7 +191,7 @@ class Emulator:
         self._desk.change()
 
     def heal(self, name: str | None = None) -> None:
-        """End every fault, or those of one name; a request that hangs goes on, as a lost packet stays lost."""
+        """End every fault, or those of one name; what hangs goes on hanging, as a lost packet stays lost."""
         self._faults.clear(None if name is None else canonical(name))
         self._event("healed", {"fault": name or "all"})
         if self._listener is not None and not self._faults.refuses:

@@ -76,7 +76,7 @@ class Relay:
         message_id: str | None,
         until_taken: bool,
     ) -> int:
-        """Post one message (twice under `duplicate`) and return the last status.
+        """Post one message (twice under `duplicate`) and return the last status; 0: a fault withheld it.
 
         Args:
             webhook_url: None: the relay's own.
@@ -97,6 +97,9 @@ class Relay:
             raise ConfigError("digitalocean pushes its notice: give webhook_url and secret")
         key = decode_secret(key_text)
         now = self._mood()
+        if now.hidden and event == "reclaim":
+            self._tell("withheld", {"what": event, "url": url})
+            return 0
         content = self._droplet.message(
             event,
             at=self._told(event, at, now),

@@ -88,6 +88,10 @@ class Azure(Cloud):
         """Return the page of `path`."""
         return EVENTS if path == _EVENTS_PATH else IDENTITY if path.startswith("/metadata/instance") else ""
 
+    def tells(self, page: str) -> bool:
+        """Tell whether `page` is that of the events."""
+        return page == EVENTS
+
     def page_for_fault(self, signal: str) -> str:
         """Return the page; every event type is on the same one."""
         return EVENTS if signal in self.signals else super().page_for_fault(signal)

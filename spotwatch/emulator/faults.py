@@ -109,9 +109,18 @@ class Faults:
         """Tell whether nothing may listen at all."""
         return any(f.name == "refuse" and f.page is None and f.left is None for f in self._faults)
 
-    def active(self, page: str) -> list[Fault]:
-        """Return what is in force for `page`, the newest last."""
-        return [f for f in self._faults if f.page in (None, page)]
+    def active(self, page: str, *, tells: bool = True) -> list[Fault]:
+        """Return what is in force for `page`, the newest last.
+
+        Args:
+            page: as the cloud names it.
+            tells: it shows notices; else only clock-skew counts of the faults that are told.
+        """
+        return [
+            f
+            for f in self._faults
+            if f.page in (None, page) and (tells or f.name in SPOILT or f.name == "clock-skew")
+        ]
 
     def told(self, page: str) -> list[Fault]:
         """Return those that a message can tell, since nothing spoils one on its way."""

@@ -65,9 +65,16 @@ async def _withdrawn(stage: _Stage) -> None:
 
 
 async def _sliding_time(stage: _Stage) -> None:
-    """A reclaim notice whose time moves on with every answer."""
+    """A reclaim notice whose time moves on with every answer, or with four messages."""
     stage.cloud.fault("sliding-time")
-    await _plain(stage)
+    await stage.lead()
+    if stage.cloud.name != "digitalocean":
+        stage.reclaim()
+        await stage.window()
+        return
+    for _ in range(4):
+        stage.reclaim()
+        await stage.window(0.25)
 
 
 async def _past_time(stage: _Stage) -> None:
@@ -120,7 +127,7 @@ async def _neighbour(stage: _Stage) -> None:
 async def _flicker(stage: _Stage) -> None:
     """A reclaim notice that is missing from every other answer, eight answers long."""
     await stage.lead()
-    stage.cloud.fault("flicker", times=8)
+    stage.cloud.fault("flicker", stage.cloud.cloud.signals[0], times=8)
     stage.reclaim()
     await stage.window()
 
@@ -137,7 +144,7 @@ async def _token_expiry(stage: _Stage) -> None:
 
 
 async def _hibernate(stage: _Stage) -> None:
-    """The machine is frozen at once, its memory kept; an hour or so later nobody has seen anything."""
+    """The machine is frozen at once, its memory kept; after the window it goes on."""
     await stage.lead()
     stage.reclaim(action="hibernate")
     await stage.window()

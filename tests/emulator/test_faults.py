@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every fault on every cloud, seen with a raw client.
+
+What a daemon makes of them is tested with the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+import pytest
+
+from spotwatch.emulator import FAULTS, Emulator, clouds
+from spotwatch.emulator.faults import SPOILT, TOLD
+from spotwatch.errors import ConfigError
+from tests.emulator.client import AZURE, EVENTS, GOOGLE, TTL, V1, Got, HandClock, ask, token
+
+ACTION = "/latest/meta-data/spot/instance-action"
+PAGES: Mapping[str, tuple[str, str]] = {
+    "aws": (ACTION, "instance-action"),
+    "gcp": (f"{V1}/preempted", "preempted"),
+    "azure": (EVENTS, "scheduled-events"),
+    "digitalocean": ("/metadata/v1/id", "identity"),
+}
+IDENTITY = {
+    "aws": "/latest/meta-data/instance-id",
+    "gcp": f"{V1}/id",
+    "azure": "/metadata/instance/compute?api-version=2021-02-01",
+    "digitalocean": "/metadata/v1/region",
+}
+ON_EVERY_CLOUD = pytest.mark.parametrize("name", clouds())
+
+
+async def headers_for(cloud: Emulator) -> dict[str, str]:
+    """Return what a proper client sends."""
+    if cloud.name == "aws":
+        return await token(cloud)
+    return {"gcp": GOOGLE, "azure": AZURE, "digitalocean": {}}[cloud.name]
+
+
+async def raw(cloud: Emulator, path: str, headers: Mapping[str, str]) -> bytes:
+    """Return every byte of an answer until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", cloud.port)
+    try:
+        lines = [
+            f"GET {path} HTTP/1.1",
+            "Host: x",
+            "Connection: close",
+            *(f"{k}: {v}" for k, v in headers.items()),
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def announce(cloud: Emulator) -> None:
+    """Put the main notice in force where notices are asked for."""
+    if cloud.name != "digitalocean":
+        cloud.announce(120)
+
+
+@ON_EVERY_CLOUD
+@pytest.mark.parametrize("status", ["401", "403", "404", "429", "500", "503"])
+async def test_statuses(name: str, status: str) -> None:
+    """A status comes as often as asked for, then the truth again."""
+    path, _ = PAGES[name]
+    async with Emulator(name) as cloud:
+        announce(cloud)
+        headers = await headers_for(cloud)
+        cloud.fault(status, times=2)
+        got = [await ask(cloud, path, headers) for _ in range(2)]
+        again = await ask(cloud, path, await headers_for(cloud))
+        assert [(r.status, r.fault) for r in cloud.requests if r.fault] == [(int(status), status)] * 2
+    assert [g.status for g in got] == [int(status)] * 2
+    assert [g.headers.get("retry-after") for g in got] == ["1" if status == "429" else None] * 2
+    assert again.status == 200
+
+
+@ON_EVERY_CLOUD
+async def test_hang(name: str) -> None:
+    """No byte comes; the request is on record without an answer."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        headers = await headers_for(cloud)
+        cloud.fault("hang", page)
+        with pytest.raises(TimeoutError):
+            await ask(cloud, path, headers, limit_seconds=0.3)
+        other = "/metadata/v1/user-data" if name == "digitalocean" else IDENTITY[name]
+        assert (await ask(cloud, other, headers)).status == 200
+        assert [r.status for r in cloud.requests if r.fault == "hang"] == [0]
+
+
+async def test_late_answer() -> None:
+    """A hang with seconds is the true answer, late."""
+    async with Emulator("gcp") as cloud:
+        cloud.fault("hang", times=1, seconds=0.4)
+        began = time.monotonic()
+        got = await ask(cloud, f"{V1}/preempted", GOOGLE)
+    assert got.text == "FALSE"
+    assert time.monotonic() - began > 0.35
+
+
+@ON_EVERY_CLOUD
+async def test_refuse_closes_the_port_and_heal_opens_it(name: str) -> None:
+    """Nothing listens, the kernel refuses, open connections are gone; the same port works after."""
+    async with Emulator(name) as cloud:
+        port = cloud.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        cloud.fault("refuse")
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        for _ in range(3):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+        cloud.heal()
+        assert (await ask(cloud, IDENTITY[name], await headers_for(cloud))).status == 200
+        assert cloud.port == port
+
+
+async def test_refuse_and_heal_again_and_again() -> None:
+    """Closing and opening in any order leaves the port in the state last asked for."""
+    async with Emulator("digitalocean") as cloud:
+        for _ in range(20):
+            cloud.fault("refuse")
+            cloud.heal()
+            cloud.heal()
+        assert (await ask(cloud, "/metadata/v1/id")).status == 200
+        cloud.heal()
+        cloud.fault("refuse")
+        cloud.fault("refuse")
+        cloud.fault("500")
+        cloud.heal("500")
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await ask(cloud, "/metadata/v1/id")
+
+
+@ON_EVERY_CLOUD
+async def test_refuse_of_one_signal_closes_without_an_answer(name: str) -> None:
+    """A port cannot refuse one path; the connection ends instead, and other paths work."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        headers = await headers_for(cloud)
+        cloud.fault("refuse", page, times=1)
+        assert await raw(cloud, path, headers) == b""
+        assert (await ask(cloud, IDENTITY[name], headers)).status == 200
+
+
+@ON_EVERY_CLOUD
+async def test_reset_is_a_real_rst(name: str) -> None:
+    """The client's socket says ECONNRESET, not end of file."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        headers = await headers_for(cloud)
+        cloud.fault("reset", page, times=1)
+        with pytest.raises(ConnectionResetError):
+            await raw(cloud, path, headers)
+        assert (await ask(cloud, IDENTITY[name], headers)).status == 200
+
+
+@ON_EVERY_CLOUD
+async def test_truncated(name: str) -> None:
+    """The head promises more than comes."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        announce(cloud)
+        headers = await headers_for(cloud)
+        whole = await ask(cloud, path, headers)
+        cloud.fault("truncated", page, times=2)
+        head, _, body = (await raw(cloud, path, headers)).partition(b"\r\n\r\n")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await ask(cloud, path, headers)
+    assert f"content-length: {len(whole.body)}".encode() in head.lower()
+    assert body == whole.body[: len(whole.body) // 2]
+
+
+@ON_EVERY_CLOUD
+async def test_slow_body(name: str) -> None:
+    """The head comes at once, the body a byte a second."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        announce(cloud)
+        headers = await headers_for(cloud)
+        cloud.fault("slow-body", page)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(cloud.base_url + path, headers=headers) as got,
+        ):
+            began = time.monotonic()
+            first = await got.content.read(1)
+            second = await got.content.read(1)
+            took = time.monotonic() - began
+    assert (len(first), len(second)) == (1, 1)
+    assert 0.8 < took < 3
+
+
+@ON_EVERY_CLOUD
+async def test_bodies(name: str) -> None:
+    """Empty, a captive portal, ten megabytes and JSON of another type are all 200."""
+    path, page = PAGES[name]
+    got: dict[str, Got] = {}
+    async with Emulator(name) as cloud:
+        headers = await headers_for(cloud)
+        for fault in ("empty", "HTML", "10 MB", "wrong_type"):
+            cloud.fault(fault, page, times=1)
+            got[fault] = await ask(cloud, path, headers)
+        cloud.fault("wrong-type", page, times=1, body=b'{"action":5}')
+        own = await ask(cloud, path, headers)
+    assert {g.status for g in got.values()} == {200}
+    assert got["empty"].body == b""
+    assert got["HTML"].headers["content-type"] == "text/html"
+    assert got["HTML"].body.startswith(b"<html>")
+    assert "metadata-flavor" not in got["HTML"].headers
+    assert len(got["10 MB"].body) == 10_000_000
+    assert json.loads(got["wrong_type"].body) == 42
+    assert own.body == b'{"action":5}'
+
+
+@ON_EVERY_CLOUD
+async def test_redirect_and_who_follows(name: str) -> None:
+    """A redirect points to a page that works, so that following it would be seen."""
+    path, page = PAGES[name]
+    async with Emulator(name) as cloud:
+        headers = await headers_for(cloud)
+        cloud.fault("redirect", page)
+        got = await ask(cloud, path, headers)
+        assert got.status == 302
+        assert not [r for r in cloud.requests if r.path == "/captive-portal"]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(cloud.base_url + path, headers=headers) as end,
+        ):
+            assert (end.status, end.url.path) == (200, "/captive-portal")
+        assert [r.path for r in cloud.requests][-1] == "/captive-portal"
+
+
+async def test_expiry_ends_every_token() -> None:
+    """On AWS the 401 is an expiry: the old token stays refused, a new one works."""
+    async with Emulator("aws") as cloud:
+        cloud.announce()
+        old = await token(cloud)
+        cloud.fault("401", "instance-action", times=1)
+        assert (await ask(cloud, ACTION, old)).status == 401
+        assert (await ask(cloud, ACTION, old)).status == 401
+        assert (await ask(cloud, ACTION, await token(cloud))).status == 200
+
+
+async def test_fault_on_the_token_alone() -> None:
+    """The PUT hangs as behind a hop limit of 1, while a token in hand still works."""
+    async with Emulator("aws") as cloud:
+        cloud.announce()
+        headers = await token(cloud)
+        cloud.fault("hang", "token")
+        with pytest.raises(TimeoutError):
+            await ask(cloud, "/latest/api/token", {TTL: "60"}, method="PUT", limit_seconds=0.3)
+        assert (await ask(cloud, ACTION, headers)).status == 200
+
+
+def times(name: str, got: Got) -> list[datetime]:
+    """Return the deadlines that an answer tells."""
+    if name == "aws":
+        return [datetime.fromisoformat(json.loads(got.body)["time"])]
+    if name == "gcp":
+        return [datetime.fromisoformat(json.loads(got.body)["window_start_time"])]
+    return [parsedate_to_datetime(e["NotBefore"]) for e in json.loads(got.body)["Events"]]
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
+async def test_faults_about_time(name: str) -> None:
+    """A time slides, lies an hour back, or is off together with the Date header."""
+    clock = HandClock()
+    path = f"{V1}/upcoming-maintenance" if name == "gcp" else PAGES[name][0]
+    async with Emulator(name, clock=clock) as cloud:
+        cloud.announce(120, "upcoming-maintenance" if name == "gcp" else None)
+        headers = await headers_for(cloud)
+
+        async def told() -> tuple[datetime, datetime]:
+            got = await ask(cloud, path, headers)
+            return times(name, got)[0], parsedate_to_datetime(got.headers["date"])
+
+        true = datetime(2026, 11, 29, 12, 2, tzinfo=UTC)
+        assert await told() == (true, clock.now())
+        cloud.fault("sliding-time", times=2)
+        assert (await told())[0] == true
+        clock.seconds = 10
+        assert ((await told())[0] - true).total_seconds() == 10
+        assert (await told())[0] == true
+        cloud.fault("past-time", times=1)
+        assert (await told())[0] == datetime(2026, 11, 29, 11, 0, tzinfo=UTC)
+        for seconds in (None, -90.0):
+            cloud.fault("clock-skew", times=1, seconds=seconds)
+            when, date = await told()
+            off = 3600 if seconds is None else seconds
+            assert (when - true).total_seconds() == off
+            assert (date - clock.now()).total_seconds() == off
+
+
+async def notices(cloud: Emulator) -> int:
+    """Return how many notices a reader of the main signal sees."""
+    got = await ask(cloud, PAGES[cloud.name][0], await headers_for(cloud))
+    if cloud.name == "aws":
+        return int(got.status == 200)
+    if cloud.name == "gcp":
+        return int(got.text == "TRUE")
+    return len(json.loads(got.body)["Events"])
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
+async def test_withdrawal_and_flicker(name: str) -> None:
+    """A withdrawn notice is not seen while the fault lasts; a flickering one in every other answer."""
+    async with Emulator(name) as cloud:
+        cloud.announce()
+        cloud.fault("withdrawal", times=2)
+        assert [await notices(cloud) for _ in range(3)] == [0, 0, 1]
+        cloud.fault("flicker", times=5)
+        assert [await notices(cloud) for _ in range(6)] == [1, 0, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+async def test_neighbour_is_not_shown_by_a_service_of_one_machine(name: str) -> None:
+    """What concerns another machine is not in this machine's metadata."""
+    async with Emulator(name) as cloud:
+        cloud.announce()
+        cloud.fault("neighbour")
+        assert await notices(cloud) == 0
+
+
+async def test_neighbour_is_broadcast_on_azure() -> None:
+    """Azure tells everybody, with the other one's name."""
+    async with Emulator("azure") as cloud:
+        cloud.announce()
+        cloud.fault("neighbour", "Preempt")
+        events = json.loads((await ask(cloud, EVENTS, AZURE)).body)["Events"]
+    assert [e["Resources"] for e in events] == [["spot-vmss_7"]]
+
+
+async def test_duplicate() -> None:
+    """Told twice: a key again in AWS's JSON, a list's item again, an event again, a new etag of Google's."""
+    clock = HandClock()
+    async with Emulator("aws", clock=clock) as aws:
+        aws.announce()
+        aws.announce(signal="scheduled-events")
+        aws.fault("duplicate")
+        headers = await token(aws)
+        action = await ask(aws, ACTION, headers)
+        listed = json.loads((await ask(aws, "/latest/meta-data/events/maintenance/scheduled", headers)).body)
+    assert action.text.count('"action": "terminate"') == 2
+    assert json.loads(action.body)["action"] == "terminate"
+    assert listed[0] == listed[1]
+    async with Emulator("azure") as azure:
+        azure.announce()
+        azure.fault("duplicate")
+        events = json.loads((await ask(azure, EVENTS, AZURE)).body)["Events"]
+    assert len(events) == 2
+    assert events[0] == events[1]
+    async with Emulator("gcp", clock=clock) as gcp:
+        gcp.announce()
+        gcp.fault("duplicate")
+        first = await ask(gcp, f"{V1}/preempted", GOOGLE)
+        clock.seconds += 1
+        second = await ask(
+            gcp, f"{V1}/preempted?wait_for_change=true&last_etag={first.headers['etag']}", GOOGLE
+        )
+    assert (first.text, second.text) == ("TRUE", "TRUE")
+
+
+async def test_faults_combine_and_the_newest_spoils() -> None:
+    """Told faults add up; of two that spoil, the newer one does, until it is healed."""
+    async with Emulator("aws") as cloud:
+        cloud.announce()
+        headers = await token(cloud)
+        cloud.fault("500", "instance-action")
+        cloud.fault("403")
+        assert (await ask(cloud, ACTION, headers)).status == 403
+        cloud.heal("403")
+        assert (await ask(cloud, ACTION, headers)).status == 500
+        cloud.heal()
+        assert (await ask(cloud, ACTION, headers)).status == 200
+
+
+async def test_retry_after_of_503() -> None:
+    """503 says when to come again only when asked to."""
+    async with Emulator("digitalocean") as cloud:
+        cloud.fault("503", times=1, seconds=7)
+        assert (await ask(cloud, "/metadata/v1/id")).headers["retry-after"] == "7"
+
+
+async def test_mistakes_are_told() -> None:
+    """An unknown fault or signal, and a count below one, are refused with what there is."""
+    async with Emulator("aws") as cloud:
+        with pytest.raises(ConfigError, match="unknown fault '418'; have hang, refuse"):
+            cloud.fault("418")
+        with pytest.raises(ConfigError, match="unknown signal 'preempted' of aws; have token"):
+            cloud.fault("hang", "preempted")
+        with pytest.raises(ConfigError, match="times is 0"):
+            cloud.fault("hang", times=0)
+    with pytest.raises(ConfigError, match="unknown cloud 'aws2'; have aws, gcp"):
+        Emulator("aws2")
+
+
+def test_every_fault_is_described_once() -> None:
+    """The two kinds are apart and together the whole."""
+    assert not set(SPOILT) & set(TOLD)
+    assert {**SPOILT, **TOLD} == FAULTS
+    assert all(FAULTS.values())

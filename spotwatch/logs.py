@@ -33,7 +33,10 @@ def _without_rich() -> Iterator[None]:
 with _without_rich():
     import structlog
     import structlog.dev
+    import structlog.typing
 
+Logger = structlog.typing.FilteringBoundLogger
+"""What `get_logger` returns; annotate with this, so that structlog need not be imported first."""
 Format = Literal["auto", "console", "json"]
 MAX_DEPTH = 4
 MAX_ITEMS = 50
@@ -71,9 +74,10 @@ def set_up_logging(*, format: Format = "auto", level: str = "info", stream: Text
     root.setLevel(max(threshold, logging.WARNING))
 
 
-def get_logger(**bound: Any) -> Any:
+def get_logger(**bound: Any) -> Logger:
     """Return a logger; `bound` goes with each of its lines."""
-    return structlog.get_logger(**bound)
+    logger: Logger = structlog.get_logger(**bound)
+    return logger
 
 
 class LogOnChange:
@@ -83,7 +87,7 @@ class LogOnChange:
         logger: from `get_logger`.
     """
 
-    def __init__(self, logger: Any) -> None:
+    def __init__(self, logger: Logger) -> None:
         self._logger = logger
         self._seen: dict[Hashable, tuple[Hashable, int]] = {}
 

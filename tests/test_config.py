@@ -89,6 +89,22 @@ def test_syntax_error_names_file_line_and_column(loader: Loader) -> None:
     assert "line 3, column 10" in text
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"a = '\xff'", "not UTF-8 at byte 5"),
+        (b"a = " + b"[" * 100_000, "nested too deeply"),
+        (None, "cannot be read: Is a directory"),
+    ],
+)
+def test_unreadable_file_is_named(body: bytes | None, said: str, tmp_path: Path) -> None:
+    """What is no text, a bomb, or no file is refused in words."""
+    path = tmp_path / "c.toml"
+    path.mkdir() if body is None else path.write_bytes(body)
+    with pytest.raises(ConfigError, match=rf"c\.toml: {said}"):
+        load(path=path, environ={}, flags={}, provider_configs=find_config)
+
+
 def test_everything_wrong_is_said_at_once(loader: Loader) -> None:
     """One start names every mistake, each with its path and origin."""
     toml = """

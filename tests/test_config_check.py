@@ -12,7 +12,7 @@ import pytest
 
 from spotwatch.config_check import parse_listen, resolve_owner
 from spotwatch.config_load import load
-from spotwatch.config_secrets import read_webhook_secrets
+from spotwatch.config_secrets import read_secret, read_webhook_secrets
 from spotwatch.errors import ConfigError
 from tests.config_helpers import Loader, find_config
 
@@ -67,6 +67,17 @@ class TestSecrets:
         text = loader.problems(f"[webhook]\nsecret_files = ['{name}']")
         assert said in text
         assert text.startswith("webhook.secret_files")
+
+    @pytest.mark.parametrize(("body", "said"), [(b" \n", "is empty"), (b"\xff", "is no text")])
+    def test_file_without_a_secret_is_refused(self, body: bytes, said: str, tmp_path: Path) -> None:
+        """What is read later, or has changed since, is checked again, and never repeated."""
+        path = tmp_path / "s"
+        path.write_bytes(body)
+        with pytest.raises(ConfigError, match=said):
+            read_secret(str(path))
+        path.unlink()
+        with pytest.raises(ConfigError, match="cannot be read: No such file"):
+            read_secret(str(path))
 
     def test_empty_file_is_refused(self, loader: Loader, tmp_path: Path) -> None:
         """An empty secret is none."""

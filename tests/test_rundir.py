@@ -6,6 +6,7 @@ What the files in it mean is tested with the handshake.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -209,6 +210,23 @@ def test_no_daemon_where_nothing_is(tmp_path: Path) -> None:
     """A missing directory, or one without a lock file, has no daemon."""
     assert find_daemon(tmp_path / "none") is None
     assert find_daemon(tmp_path) is None
+
+
+def test_lock_on_a_removed_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is replaced between open and lock excludes nobody, so the lock is taken on the new one."""
+    real, calls = fcntl.flock, []
+
+    def replace_first(fd: int, operation: int) -> None:
+        real(fd, operation)
+        calls.append(fd)
+        if len(calls) == 1:
+            (tmp_path / LOCK).unlink()
+
+    monkeypatch.setattr(fcntl, "flock", replace_first)
+    with lock_runtime_dir(tmp_path):
+        monkeypatch.undo()
+        assert len(calls) == 2
+        assert find_daemon(tmp_path) == os.getpid()
 
 
 def test_hostile_lock_file_is_refused(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class WebhookServer(Listener):
         listen: `host:port`; empty: none.
         receivers: by provider name; other paths are 404.
         on_request: takes the provider and the result of each request for it. Beside the results of
-            `Verdict`: bad_method, slow, too_large, encoded, rate_limited, aborted, failed.
+            `Verdict`: bad_method, slow, too_large, encoded, limited, aborted, failed.
         say: takes one line for the log.
         limits: what a peer may cost.
         buckets: how often a peer may ask.
@@ -174,7 +174,7 @@ class WebhookServer(Listener):
         if request.method != "POST":
             raise _Refused(405, "bad_method", Allow="POST")
         if not self._buckets.take(peer, asyncio.get_running_loop().time()):
-            raise _Refused(429, "rate_limited", **{"Retry-After": "1"})
+            raise _Refused(429, "limited", **{"Retry-After": "1"})
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
             raise _Refused(415, "encoded")
         try:

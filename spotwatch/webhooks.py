@@ -172,7 +172,8 @@ class ReplayCache:
         self._keep_seconds = keep_seconds
         self._kept: dict[str, tuple[float, str]] = {}
         self._unknown_before: datetime | None = None
-        self._is_dirty = False
+        self._changes = 0
+        self._saved_changes = 0
         self.problem = ""
         """Why the file could not be read or written; empty when it could."""
         try:
@@ -203,21 +204,24 @@ class ReplayCache:
     def remember(self, webhook_id: str, body: bytes, *, now: datetime) -> None:
         """Keep a request that has had its effect; `save` makes it last."""
         self._kept[_hash(webhook_id.encode())] = (now.timestamp() + self._keep_seconds, _hash(body))
-        self._is_dirty = True
+        self._changes += 1
 
     def save(self) -> bool:
-        """Write what has changed; tell whether all is on disk, or none is wanted there."""
-        if self._path is None or not self._is_dirty:
+        """Write what has changed; tell whether all is on disk, or none is wanted there.
+
+        May run in a thread beside `remember`, but only one at a time.
+        """
+        if self._path is None or self._saved_changes == self._changes:
             return True
-        rows = {key: list(value) for key, value in self._kept.items()}
+        changes, kept = self._changes, self._kept.copy()
+        rows = {key: list(value) for key, value in kept.items()}
+        body = json.dumps({"version": _CACHE_VERSION, "kept": rows}).encode()
         try:
-            write_atomically(
-                self._path, json.dumps({"version": _CACHE_VERSION, "kept": rows}).encode(), mode=0o600
-            )
+            write_atomically(self._path, body, mode=0o600)
         except HandshakeError as error:
             self.problem = str(error)
             return False
-        self._is_dirty = False
+        self._saved_changes = changes
         self.problem = ""
         return True
 

@@ -33,6 +33,8 @@ class Context:
     """Where a push source keeps what must outlive a restart; None: nowhere, memory only."""
     webhook_secrets: tuple[bytes, ...] = ()
     """Standard Webhooks secrets (decoded), the newest first; empty: no webhook."""
+    webhook_tolerance_seconds: float = 300.0
+    """How far the time of a signed request may be from ours (Standard Webhooks 1.0.0: five minutes)."""
     policy_times: Mapping[str, str] = field(default_factory=dict)
     """Settings outside the provider's own section that it turns into notices (`ends_at`)."""
 

@@ -33,13 +33,17 @@ def describe(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
     yield from _block("Notices in force", "none", (_case(row, now) for row in _rows(document, "cases")))
     yield from _plan(document.get("plan"), now)
     yield from _block("Orders", "none", (_order(row, now) for row in _rows(document, "orders")))
+    targets = document.get("targets")
+    if isinstance(targets, list):
+        yield f"Told at a stop: {', '.join(escape(str(t)) for t in targets) or 'nobody, flag and order only'}"
     yield from _block("Trainers", "none seen", (_trainer(row, now) for row in _rows(document, "trainers")))
     at_risk, estimate = _number(document, "work_at_risk_seconds"), _number(document, "estimate_seconds")
     if at_risk is not None:
         yield f"Work at risk: {span(at_risk)}"
     if estimate is not None:
         yield f"A save is expected to take {span(estimate)}"
-    for line in document.get("refused") or ():
+    refused = document.get("refused")
+    for line in refused if isinstance(refused, list) else ():
         yield f"Refused: {escape(str(line))}"
 
 

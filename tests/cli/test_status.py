@@ -66,6 +66,8 @@ DOCUMENT: dict[str, Any] = {
     ],
     "plan": {"flush": None, "stop": {"at": at(30), "why": "deadline minus a save"}},
     "orders": [{"seq": 7, "do": "flush", "at": at(-27), "why": "reclaim", "answer": "durable"}],
+    "targets": ["unit spot-train.service"],
+    "refused": [],
     "trainers": [
         {
             "run_id": "sweep-01", "pid": 42, "fresh": True, "phase": "training", "step": 1892,
@@ -93,6 +95,7 @@ Notices in force:
 Next stop: in 30 s - deadline minus a save
 Orders:
   7 flush, 27 s ago, durable - reclaim
+Told at a stop: unit spot-train.service
 Trainers:
   sweep-01 (pid 42): training, step 1892, 3.21 steps/s
     last save: step 1850, 20 s ago, 4.2 GiB, took 8 s, training stalled 0.4 s, s3://b/run

@@ -37,7 +37,7 @@ class Runner:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._wake = asyncio.Event()
-        self._began = parts.clock.monotonic()
+        self._orphan_until = parts.clock.monotonic() + ORPHAN_SECONDS
         self._acting = asyncio.Lock()
         self.delivery = Delivery(parts)
         self.plan = Plan()
@@ -167,7 +167,7 @@ class Runner:
         in_force = self._p.handshake.order_in_force()
         if in_force is None or in_force.do is not Do.STOP:
             return
-        if self._p.clock.monotonic() - self._began > ORPHAN_SECONDS:
+        if self._p.clock.monotonic() > self._orphan_until:
             why = "a stop was in force that no notice explains"
             await self.delivery.give(Step(at=self._p.clock.now(), do=Do.NONE, why=why))
 
@@ -188,6 +188,9 @@ class Runner:
                 p.ledger.record("released", case=case.notice.id, provider=case.notice.provider)
 
     def _on_event(self, event: Event) -> None:
+        if event.name == "other_machine":
+            # What lies there belongs to the machine that this one was cloned from.
+            self._orphan_until = float("-inf")
         occasion = _OCCASIONS.get(event.name)
         if occasion is not None:
             self._p.tellers.tell(occasion, Notice.from_json(event.data["notice"]), {"at": event.at})

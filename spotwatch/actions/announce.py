@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import string
 from collections.abc import Mapping
@@ -209,7 +210,7 @@ def _harmless(error: Exception, timeout_seconds: float) -> str:
         return f"no answer within {timeout_seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "its TLS certificate is not trusted"
-    reason = getattr(error, "strerror", None) if isinstance(error, OSError) else None
-    if isinstance(error, aiohttp.ClientConnectorError):
-        reason = error.os_error.strerror
-    return type(error).__name__ if not reason else f"{type(error).__name__}: {reason}"
+    source = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    code = source.errno if isinstance(source, OSError) else None
+    # Not its strerror: asyncio writes the address into it. Negative numbers are the resolver's.
+    return type(error).__name__ + (f": {os.strerror(code)}" if code and code > 0 else "")

@@ -122,6 +122,11 @@ class Emulator:
         return self.cloud.environment(self.base_url)
 
     @property
+    def identity(self) -> str:
+        """Return the cloud's id of the machine played; a knob gives a replacement another one."""
+        return self.cloud.identity
+
+    @property
     def requests(self) -> list[Request]:
         """Return what was asked so far, the oldest first; the last 100,000."""
         return list(self._desk.records)

@@ -76,8 +76,12 @@ class Listener:
             self._listening.close()
         if self._bound is not None:
             self._bound.close()
+        transports = [c.transport for c in self._server.connections if c.transport is not None]
         self._server.pre_shutdown()
         await self._server.shutdown(_LAST_WORDS_SECONDS)
+        # A client that does not read would keep its connection open for as long as it likes.
+        for transport in transports:
+            transport.abort()
         if self._listening is not None:
             await self._listening.wait_closed()
 

@@ -63,6 +63,7 @@ class Azure(Cloud):
 
     compute_name: str = "spot-vmss_0"
     """The name in `Resources`, which on a scale set is not the hostname."""
+    vm_id: str = "02aab8a4-74ef-476e-8182-f6d2ba4166a6"
     first_call_seconds: float = 0.0
     """How long the first request for events takes; up to two minutes on a real machine."""
     preview: bool = True
@@ -77,8 +78,8 @@ class Azure(Cloud):
 
     @property
     def identity(self) -> str:
-        """Return the compute name."""
-        return self.compute_name
+        """Return the VM's unique id, which is not what `Resources` names."""
+        return self.vm_id
 
     def environment(self, base_url: str) -> dict[str, str]:
         """Return our own variable: Azure's tools have none."""
@@ -214,7 +215,7 @@ class Azure(Cloud):
             "priority": "Spot",
             "resourceGroupName": "training",
             "tags": "",
-            "vmId": "02aab8a4-74ef-476e-8182-f6d2ba4166a6",
+            "vmId": self.vm_id,
             "vmScaleSetName": self.compute_name.partition("_")[0] if "_" in self.compute_name else "",
             "vmSize": "Standard_ND96asr_v4",
         }

@@ -26,6 +26,20 @@ AZURE = {"Metadata": "true"}
 V1 = "/computeMetadata/v1/instance"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
+ACTION = "/latest/meta-data/spot/instance-action"
+PAGES: Mapping[str, tuple[str, str]] = {
+    "aws": (ACTION, "instance-action"),
+    "gcp": (f"{V1}/preempted", "preempted"),
+    "azure": (EVENTS, "scheduled-events"),
+    "digitalocean": ("/metadata/v1/id", "identity"),
+}
+IDENTITY = {
+    "aws": "/latest/meta-data/instance-id",
+    "gcp": f"{V1}/id",
+    "azure": "/metadata/instance/compute?api-version=2021-02-01",
+    "digitalocean": "/metadata/v1/region",
+}
+
 
 @dataclass(frozen=True)
 class Got:
@@ -67,6 +81,13 @@ async def token(cloud: Emulator, ttl_seconds: int = 60) -> dict[str, str]:
     got = await ask(cloud, "/latest/api/token", {TTL: str(ttl_seconds)}, method="PUT")
     assert got.status == 200
     return {TOKEN: got.text}
+
+
+async def headers_for(cloud: Emulator) -> dict[str, str]:
+    """Return what a proper client sends."""
+    if cloud.name == "aws":
+        return await token(cloud)
+    return {"gcp": GOOGLE, "azure": AZURE, "digitalocean": {}}[cloud.name]
 
 
 async def until(is_so: Callable[[], Any], limit_seconds: float = 5.0) -> None:

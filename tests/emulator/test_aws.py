@@ -116,7 +116,7 @@ async def test_identity() -> None:
         assert (await ask(cloud, f"{META}/instance-life-cycle", headers)).text == "on-demand"
         assert "placement/" in (await ask(cloud, f"{META}/", headers)).text.split("\n")
         document = json.loads((await ask(cloud, "/latest/dynamic/instance-identity/document", headers)).body)
-        assert cloud.cloud.identity == "i-1"
+        assert cloud.identity == "i-1"
     assert document["instanceId"] == "i-1"
     assert {"accountId", "availabilityZone", "imageId", "instanceType", "region", "version"} <= set(document)
 

@@ -191,7 +191,7 @@ async def test_instance_names_the_machine() -> None:
         whole = json.loads((await ask(cloud, "/metadata/instance?api-version=2021-02-01", AZURE)).body)
         assert (await ask(cloud, f"{path}?api-version=1999-01-01", AZURE)).status == 400
         assert (await ask(cloud, "/metadata/nothing", AZURE)).status == 404
-        assert cloud.cloud.identity == compute["name"]
+        assert cloud.identity == compute["vmId"]
     assert (compute["name"], compute["osProfile"]["computerName"]) == ("spot-vmss_0", "spot-vmss000000")
     assert compute["priority"] == "Spot"
     assert name.text == "spot-vmss_0"

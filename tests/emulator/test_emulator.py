@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import time
 from collections import Counter
 from pathlib import Path
@@ -157,7 +158,9 @@ async def test_64_clients_wait_and_all_hear() -> None:
         assert await asyncio.gather(*waiting) == ["TRUE"] * 64
 
 
-@pytest.mark.parametrize("state", ["idle", "hang", "waiting", "slow-body", "refuse", "healed", "pushing"])
+@pytest.mark.parametrize(
+    "state", ["idle", "hang", "waiting", "slow-body", "stalled", "refuse", "healed", "pushing"]
+)
 async def test_nothing_is_left(state: str) -> None:
     """Whatever was under way, no task and no socket outlives the emulator."""
     tasks, sockets = asyncio.all_tasks(), open_sockets()
@@ -174,6 +177,11 @@ async def test_nothing_is_left(state: str) -> None:
         if state == "healed":
             cloud.fault("refuse")
             cloud.heal()
+        if state == "stalled":
+            cloud.fault("10-mb")
+            stalled = socket.create_connection(("127.0.0.1", cloud.port))
+            stalled.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nMetadata-Flavor: Google\r\n\r\n".encode())
+            await until(lambda: cloud.requests and cloud.requests[0].status)
         if state in ("hang", "waiting", "slow-body"):
             client = asyncio.create_task(ask(cloud, path, GOOGLE))
             await until(lambda: cloud.requests)
@@ -181,6 +189,8 @@ async def test_nothing_is_left(state: str) -> None:
             cloud.announce()
             await asyncio.sleep(0)
     took = time.monotonic() - began
+    if state == "stalled":
+        stalled.close()
     if client is not None:
         with pytest.raises(aiohttp.ClientError):
             await client

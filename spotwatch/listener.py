@@ -8,40 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from spotwatch.errors import ConfigError
+from spotwatch.config_check import Listen, parse_listen
 from spotwatch.webhook_guard import Limits, Server
 
 RETRY_SECONDS = 30.0
-
-
-def parse_listen(text: str, *, key: str = "listen") -> tuple[str | None, int]:
-    """Return host and port of `host:port`, `[::1]:port` or `:port` (None: every address of this machine).
-
-    Args:
-        text: what the user wrote; port 0 lets the system choose.
-        key: named in the message.
-
-    Raises:
-        ConfigError: it is not of this form.
-    """
-    wanted = f"{key} = {text[:80]!r}: write host:port, [ipv6]:port or :port, port 0 to 65535"
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:  # noqa: PLR2004 - TCP's own limit
-        raise ConfigError(wanted)
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError as error:
-            raise ConfigError(wanted) from error
-    elif ":" in host or any(c.isspace() or c in "[]/" for c in host):
-        raise ConfigError(wanted)
-    return host or None, int(port)
 
 
 class Listener:
@@ -55,7 +29,7 @@ class Listener:
         retry_seconds: between two tries to bind.
 
     Raises:
-        ConfigError: `listen` is not of a known form.
+        ValueError: `listen` is not of a known form.
     """
 
     def __init__(
@@ -68,7 +42,7 @@ class Listener:
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._listen = listen
-        self._address = parse_listen(listen) if listen else None
+        self._address = parse_listen(listen)
         self._handler = handler
         self._say = say
         self._limits = limits
@@ -93,8 +67,8 @@ class Listener:
         """Bind; if that fails, say so and go on trying in the background."""
         if self._address is None or self._sockets is not None or self._retry is not None:
             return
-        if not await self._bind(*self._address):
-            self._retry = asyncio.create_task(self._bind_later(*self._address), name="listener-retry")
+        if not await self._bind(self._address):
+            self._retry = asyncio.create_task(self._bind_later(self._address), name="listener-retry")
 
     async def close(self) -> None:
         """Stop listening, let answers under way finish within a second, cut off the rest."""
@@ -112,11 +86,11 @@ class Listener:
             await self._sockets.wait_closed()
             self._sockets = None
 
-    async def _bind(self, host: str | None, port: int) -> bool:
+    async def _bind(self, address: Listen) -> bool:
         loop = asyncio.get_running_loop()
         server = Server(self._handler, self._limits)
         try:
-            self._sockets = await loop.create_server(server, host, port, backlog=64)
+            self._sockets = await loop.create_server(server, address.host, address.port, backlog=64)
         except OSError as error:
             problem = (
                 f"cannot listen on {self._listen}: {error.strerror or error}; free the port or change "
@@ -132,8 +106,8 @@ class Listener:
         self.problem = ""
         return True
 
-    async def _bind_later(self, host: str | None, port: int) -> None:
+    async def _bind_later(self, address: Listen) -> None:
         while True:
             await asyncio.sleep(self._retry_seconds)
-            if await self._bind(host, port):
+            if await self._bind(address):
                 return

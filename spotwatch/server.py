@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from spotwatch.listener import RETRY_SECONDS, Listener, parse_listen
+from spotwatch.listener import RETRY_SECONDS, Listener
 from spotwatch.providers import Received, Receiver, Verdict
 from spotwatch.webhook_guard import (
     BodyBroken,
@@ -27,8 +27,6 @@ from spotwatch.webhook_guard import (
     read_body,
     refuse,
 )
-
-__all__ = ["MetricsServer", "WebhookServer", "parse_listen"]
 
 _RECEIVE_SECONDS = 5.0
 

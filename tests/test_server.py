@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from spotwatch.errors import ConfigError
 from spotwatch.providers import Received, Verdict
-from spotwatch.server import MetricsServer, WebhookServer, parse_listen
+from spotwatch.server import MetricsServer, WebhookServer
 from spotwatch.webhook_guard import Limits, TokenBuckets, is_loopback
 
 FAST = Limits(
-    header_seconds=0.3, body_seconds=0.3, request_seconds=2.0, keepalive_seconds=0.5, lingering_seconds=0.1
+    header_seconds=1.0, body_seconds=1.0, request_seconds=5.0, keepalive_seconds=1.0, lingering_seconds=0.1
 )
 ROOMY = TokenBuckets(peer_rate=1e6, peer_burst=1e6, total_rate=1e6, total_burst=1e6)
 
@@ -124,7 +123,7 @@ class Inside:
 
 
 @pytest.fixture
-async def inside() -> Inside:
+def inside() -> Inside:
     """Return fresh insides."""
     return Inside()
 
@@ -231,29 +230,47 @@ async def test_no_listener_is_bound_without_an_address(inside: Inside) -> None:
     await server.close()
 
 
+def has_ipv6() -> bool:
+    """Tell whether this machine has an IPv6 loopback."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("listen", "host"),
     [
-        ("127.0.0.1:9475", ("127.0.0.1", 9475)),
-        ("[::1]:9475", ("::1", 9475)),
-        (":9475", (None, 9475)),
-        ("localhost:0", ("localhost", 0)),
-        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+        (":0", "127.0.0.1"),
+        pytest.param("[::1]:0", "::1", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")),
     ],
 )
-def test_listen_addresses_are_read(text: str, wanted: tuple[str | None, int]) -> None:
-    """The three forms that users write."""
-    assert parse_listen(text) == wanted
+async def test_every_address_and_ipv6_can_be_bound(inside: Inside, listen: str, host: str) -> None:
+    """`:port` and `[::1]:port` are addresses that peers reach."""
+    server = inside.server(listen)
+    await server.start()
+    try:
+        assert server.problem == ""
+        _, writer = await asyncio.open_connection(host, port_of(server, host))
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        await server.close()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "9475", "host", "::1:9475", "[::1]", "h:-1", "h:65536", "h:٣", "[x]:1", "a b:1", "http://h:1"],
-)
-def test_bad_listen_addresses_are_refused(text: str) -> None:
-    """The message names the key, the value and the forms."""
-    with pytest.raises(ConfigError, match=r"webhook\.listen = .*write host:port"):
-        parse_listen(text, key="webhook.listen")
+def port_of(server: MetricsServer, host: str) -> int:
+    """Return the port bound for the family of `host`: two families get two free ports."""
+    assert server._sockets is not None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return next(int(s.getsockname()[1]) for s in server._sockets.sockets if s.family == family)
+
+
+def test_an_address_of_no_known_form_is_refused(inside: Inside) -> None:
+    """The settings were checked before; a caller of ours that errs is told at once."""
+    with pytest.raises(ValueError, match="IPv6"):
+        inside.server("::1:9475")
 
 
 @dataclass(slots=True)
@@ -413,7 +430,7 @@ async def test_silent_and_slow_peers_are_cut_off(hook: Hook, sent: bytes) -> Non
     reader, writer = await asyncio.open_connection("127.0.0.1", hook.server.port)
     writer.write(sent)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), 2)
+        await asyncio.wait_for(reader.readexactly(1), 5)
     writer.close()
 
 
@@ -424,7 +441,7 @@ async def test_a_second_request_has_a_time_limit_too(hook: Hook) -> None:
     assert (await read_reply(reader)).status == 202
     writer.write(b"POST /webhook/digi")
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), 2)
+        await asyncio.wait_for(reader.readexactly(1), 5)
     writer.close()
 
 
@@ -494,7 +511,7 @@ async def test_a_full_house_of_running_requests_refuses_the_next() -> None:
         await until(lambda: sum(not getattr(c, "waits_for_headers", True) for c in server.connections) == 2)
         reader, late = await asyncio.open_connection("127.0.0.1", hook.server.port)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await asyncio.wait_for(reader.readexactly(1), 2)
+            await asyncio.wait_for(reader.readexactly(1), 5)
         late.close()
         for reader, writer in first:
             writer.write(b"b")

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from spotwatch.model import Answer, Certainty, Evidence, Kind, Notice, to_rfc333
 from spotwatch.providers import Context, Identified, Received, Receiver, Verdict
 from spotwatch.providers._do_identity import parse_id
 from spotwatch.providers.digitalocean import Config, DigitalOcean
+from spotwatch.server import WebhookServer
 from spotwatch.testing import FakeClock
 from spotwatch.webhooks import signed_headers
 
@@ -174,6 +176,30 @@ async def test_a_signed_reclaim_is_a_notice(desk: Desk) -> None:
     assert notice.deadline is not None
     assert abs((notice.deadline - before).total_seconds() - 5400) < 1
     assert notice.issued_at is not None
+
+
+async def test_a_push_comes_through_the_listener(desk: Desk) -> None:
+    """Headers in any case, over HTTP, end as a notice; the same once more is a duplicate."""
+    results: list[tuple[str, str]] = []
+    server = WebhookServer(
+        "127.0.0.1:0",
+        receivers={"digitalocean": desk.provider},
+        on_request=lambda name, result: results.append((name, result)),
+        say=lambda line: None,
+    )
+    await server.start()
+    body = json.dumps({"event": "reclaim", "droplet_id": OURS}).encode()
+    made = signed_headers(SECRET, "msg_x", int(desk.clock.now().timestamp()), body)
+    url = f"http://127.0.0.1:{server.port}/webhook/digitalocean"
+    try:
+        async with aiohttp.ClientSession() as session:
+            for headers in (made, {name.title(): value for name, value in made.items()}, {}):
+                async with session.post(url, data=body, headers=headers) as response:
+                    assert await response.text() == f"{response.status}\n"
+    finally:
+        await server.close()
+    assert [result for _, result in results] == ["accepted", "duplicate", "unsigned"]
+    assert (await desk.only()).evidence is Evidence.STRONG
 
 
 async def test_the_poll_wakes_at_once(shop: Shop) -> None:

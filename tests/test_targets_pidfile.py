@@ -17,8 +17,8 @@ import pytest
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ActionError, ConfigError
 from spotwatch.targets import Target, make_targets
+from spotwatch.targets._pidfile import PidfileFinder
 from spotwatch.targets._proc import read_row, read_table
-from spotwatch.targets._process import PidfileFinder
 from tests.families import NOBODY, Family, family, needs_root, wait_for
 
 

@@ -17,16 +17,8 @@ import pytest
 
 from spotwatch.errors import ActionError
 from spotwatch.targets import Proc, has_pending, is_alive
-from spotwatch.targets._proc import (
-    HIDDEN,
-    Row,
-    check_signallable,
-    read_row,
-    read_table,
-    read_variable,
-    refusal,
-    send_signal,
-)
+from spotwatch.targets._proc import HIDDEN, Row, read_row, read_table, read_variable
+from spotwatch.targets._send import check_signallable, refusal, send_signal
 from tests.families import NOBODY, Family, family, needs_root, wait_for
 
 
@@ -197,7 +189,7 @@ def test_a_process_of_another_user_needs_a_right(fam: Family) -> None:
     proc = row_of(process.pid).proc
     code = (
         "import json, os, sys; from spotwatch.errors import ActionError\n"
-        "from spotwatch.targets._proc import Proc, send_signal\n"
+        "from spotwatch.targets._proc import Proc; from spotwatch.targets._send import send_signal\n"
         f"os.setresuid({NOBODY}, {NOBODY}, {NOBODY})\n"
         "try: send_signal(Proc.from_json(json.loads(sys.argv[1])), 15)\n"
         "except ActionError as error: print(error)"

@@ -60,6 +60,17 @@ async def test_all_of_several_trainers_are_told(fam: Family) -> None:
     assert [process.wait() for process in two] == [75, 75]
 
 
+async def test_a_compiled_trainer_is_told_unless_a_python_matches_too(fam: Family, tmp_path: Path) -> None:
+    """Not every trainer is python; where one is, other programs with its name in their words are not told."""
+    compiled = tmp_path / "compiled_trainer"
+    compiled.symlink_to("/bin/sleep")
+    process = fam.start([str(compiled), "60"])
+    (target,) = make_targets((TargetSettings(process=str(tmp_path)),), None)
+    assert [proc.pid for proc in target.find()] == [process.pid]
+    fam.start(fam.trainer(), trainers=1)
+    assert [proc.pid for proc in target.find()] == fam.ready()
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 @pytest.mark.parametrize("form", ["simple", "pipe", "list"])
 async def test_a_shell_around_the_trainer_is_not_told(fam: Family, shell: str, form: str) -> None:

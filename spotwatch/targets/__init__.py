@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who the trainer is, and how it is stopped and started again: a unit, a pidfile, a pattern, a child.
 
-The parts: `_proc` (identity and the one way to signal), `_choice` (launchers, wrappers, workers), `_process`
-(what is signalled), `_systemd` and `_unit` (what systemd stops). Nothing here knows why or when.
+The parts: `_proc` (identity), `_send` (the one way to signal), `_choice` (launchers, wrappers, workers),
+`_finders` and `_pidfile` (whom `_process` signals), `_systemd` and `_unit` (what systemd stops). Nothing here
+knows why or when.
 """
 
 from __future__ import annotations
@@ -16,15 +17,10 @@ from typing import Protocol
 
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ConfigError
+from spotwatch.targets._finders import ChildFinder, PatternFinder, Spawned
+from spotwatch.targets._pidfile import PidfileFinder
 from spotwatch.targets._proc import Proc, has_pending, is_alive
-from spotwatch.targets._process import (
-    ChildFinder,
-    Finder,
-    PatternFinder,
-    PidfileFinder,
-    ProcessTarget,
-    Spawned,
-)
+from spotwatch.targets._process import Finder, ProcessTarget
 from spotwatch.targets._systemd import UnitFacts, unit_facts
 from spotwatch.targets._unit import UnitTarget
 

@@ -1,44 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that are told by a signal: the child of `exec`, the owner of a pidfile, what a pattern matches.
+"""A target that is told by a signal, whatever finds it.
 
-Each knows how to find the head of the trainer's family; who in that family is told is `_choice`'s matter, and
-how the signal is sent `_proc`'s. No settings are checked here. Standard library only.
+A finder knows the head of the trainer's family; who in that family is told is `_choice`'s matter, and how the
+signal is sent `_send`'s. Nothing here is started or waited for. Standard library only.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import stat
-import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
-from spotwatch.errors import ActionError, HandshakeError
-from spotwatch.handshake import read_small_file
-from spotwatch.targets._choice import Leaves, choose, is_bystander, is_helper, is_likely
-from spotwatch.targets._proc import Proc, Row, check_signallable, read_table, refusal, send_signal
-
-MAX_PIDFILE_BYTES = 64
-# How much later than its pidfile a process may seem to have started: both are rounded by the kernel.
-_PIDFILE_SLACK_SECONDS = 1.0
-
-
-class Spawned(Protocol):
-    """A trainer that this daemon started itself."""
-
-    @property
-    def pid(self) -> int | None:
-        """Return the pid of the running process; None between its end and the next start."""
-
-    def respawn(self) -> None:
-        """Start it again with the same command.
-
-        Raises:
-            ActionError: it cannot be started.
-        """
+from spotwatch.errors import ActionError
+from spotwatch.targets._choice import Leaves, choose
+from spotwatch.targets._proc import Proc, Row, read_table
+from spotwatch.targets._send import check_signallable, refusal, send_signal
 
 
 class Finder(Protocol):
@@ -145,168 +121,3 @@ class ProcessTarget:
             ActionError: it did not start.
         """
         return self._finder.start()
-
-
-class ChildFinder:
-    """The trainer is this daemon's own child."""
-
-    def __init__(self, child: Spawned) -> None:
-        self._child = child
-
-    def heads(self, table: Mapping[int, Row]) -> tuple[Row, ...]:
-        """Return the child. Its pid is ours until we have reaped it, so that nothing need be compared."""
-        row = table.get(self._child.pid or 0)
-        if row is None or row.is_gone:
-            raise ActionError("child: the trainer has exited")
-        return (row,)
-
-    def matches(self, row: Row) -> bool:
-        """Return False: the command line given to `exec` says nothing about its children."""
-        del row
-        return False
-
-    def start(self) -> str:
-        """Start the command again unless it runs."""
-        if self._child.pid is not None:
-            return ""
-        self._child.respawn()
-        return f"child: started again as pid {self._child.pid}"
-
-
-class PidfileFinder:
-    """The trainer's pid is in a file, believed only where file and process agree.
-
-    Args:
-        path: the file.
-        uid: whose process it must be; None: anyone's.
-    """
-
-    def __init__(self, path: Path, uid: int | None) -> None:
-        self._path = path
-        self._uid = uid
-
-    def heads(self, table: Mapping[int, Row]) -> tuple[Row, ...]:
-        """Return the process that the file names."""
-        try:
-            return (self._head(table),)
-        except HandshakeError as error:
-            raise ActionError(f"pidfile {self._path}: {error}") from error
-
-    def _head(self, table: Mapping[int, Row]) -> Row:
-        facts, pid = self._read()
-        row = table.get(pid)
-        if row is None or row.is_gone:
-            raise HandshakeError(f"names pid {pid}, which does not run" + self._thread_hint(pid))
-        if reason := refusal(row):
-            raise HandshakeError(f"names pid {pid}, which is never signalled: {reason}")
-        if self._uid is not None and row.proc.uid != self._uid:
-            raise HandshakeError(
-                f"names pid {pid} of uid {row.proc.uid}, expected uid {self._uid}; set `user`"
-            )
-        if facts.st_uid not in (0, os.geteuid(), row.proc.uid):
-            raise HandshakeError(f"is owned by uid {facts.st_uid}, who is neither root, the trainer nor we")
-        if row.is_nested:
-            raise HandshakeError(
-                f"names pid {pid}, which is numbered otherwise in its container; use `process` instead"
-            )
-        # The number was given away again if its process is younger than the file. Compared by age, so that
-        # neither the second of boot nor its rounding matters.
-        file_age = time.time() - facts.st_mtime
-        process_age = time.clock_gettime(time.CLOCK_BOOTTIME) - row.proc.start_ticks / os.sysconf(
-            "SC_CLK_TCK"
-        )
-        if file_age > process_age + _PIDFILE_SLACK_SECONDS:
-            raise HandshakeError(
-                f"is {file_age - process_age:.0f} s older than the process of pid {pid}: "
-                "the number was reused, or the clock was set; write the file anew"
-            )
-        return row
-
-    def _read(self) -> tuple[os.stat_result, int]:
-        before = self._lstat()
-        if stat.S_ISLNK(before.st_mode):
-            raise HandshakeError("is a link; name the file itself")
-        body = read_small_file(self._path, limit=MAX_PIDFILE_BYTES)
-        facts = self._lstat()
-        if body is None or (before.st_ino, before.st_mtime_ns) != (facts.st_ino, facts.st_mtime_ns):
-            raise HandshakeError("is being replaced")
-        if facts.st_mode & stat.S_IWOTH:
-            raise HandshakeError("is writable by everyone; make it 0644")
-        if not re.fullmatch(rb"\s*[0-9]{1,10}\s*", body) or int(body) <= 1:
-            raise HandshakeError(f"holds {body[:20]!r}, expected one pid above 1")
-        return facts, int(body)
-
-    def _lstat(self) -> os.stat_result:
-        try:
-            return self._path.lstat()
-        except OSError as error:
-            raise HandshakeError(f"cannot be read: {error.strerror}") from error
-
-    def _thread_hint(self, pid: int) -> str:
-        # A thread has a folder in /proc, but is not listed there.
-        return " as a process of its own: it is a thread" if Path(f"/proc/{pid}").exists() else ""
-
-    def matches(self, row: Row) -> bool:
-        """Return False: a pidfile says nothing about children."""
-        del row
-        return False
-
-    def start(self) -> str:
-        """Return nothing: who wrote the pidfile starts the trainer."""
-        return ""
-
-
-class PatternFinder:
-    """The trainer is whatever command line a regular expression fits; all of several are told.
-
-    A match below another match is a part of it. Helpers, bystanders, this daemon and what started it never
-    match; where a python, a launcher or a wrapper matches, other programs do not.
-
-    Args:
-        pattern: searched for in the arguments joined by blanks.
-        uid: whose processes count; None: anyone's.
-    """
-
-    def __init__(self, pattern: re.Pattern[str], uid: int | None) -> None:
-        self._pattern = pattern
-        self._uid = uid
-
-    def heads(self, table: Mapping[int, Row]) -> tuple[Row, ...]:
-        """Return the matching processes that are not below another one."""
-        alike = [row for row in table.values() if self._is_trainer(row, table)]
-        ours = [row for row in alike if self._uid in (None, row.proc.uid)]
-        if not ours:
-            whose = ", ".join(str(uid) for uid in sorted({row.proc.uid for row in alike}))
-            hint = f" of uid {self._uid}; uid {whose} has some: set `user`" if whose else ""
-            raise ActionError(f"no process matches {self._pattern.pattern!r}{hint}")
-        likely = [row for row in ours if is_likely(row.argv)] or ours
-        pids = {row.pid for row in likely}
-        return tuple(row for row in likely if not _is_below(row, pids, table))
-
-    def _is_trainer(self, row: Row, table: Mapping[int, Row]) -> bool:
-        return (
-            self.matches(row)
-            and not row.is_gone
-            and not is_bystander(row.argv)
-            and not is_helper(row, table.get(row.ppid))
-            and not refusal(row)
-        )
-
-    def matches(self, row: Row) -> bool:
-        """Tell whether the pattern fits the command line."""
-        return bool(row.argv) and self._pattern.search(row.proc.command) is not None
-
-    def start(self) -> str:
-        """Return nothing: a pattern does not tell how the trainer is started."""
-        return ""
-
-
-def _is_below(row: Row, pids: set[int], table: Mapping[int, Row]) -> bool:
-    seen = {row.pid}
-    above = table.get(row.ppid)
-    while above is not None and above.pid not in seen:
-        if above.pid in pids:
-            return True
-        seen.add(above.pid)
-        above = table.get(above.ppid)
-    return False

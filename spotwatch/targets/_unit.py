@@ -18,8 +18,9 @@ from pathlib import Path
 
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import Leaves, choose
-from spotwatch.targets._proc import HIDDEN, Proc, Row, read_row, read_table, refusal
+from spotwatch.targets._proc import HIDDEN, Proc, Row, read_row, read_table
 from spotwatch.targets._process import ProcessTarget
+from spotwatch.targets._send import refusal
 from spotwatch.targets._systemd import UnitFacts, systemctl, unit_facts, unit_name
 
 _SELF_CGROUP = Path("/proc/self/cgroup")

@@ -190,6 +190,7 @@ async def test_nothing_is_left(state: str) -> None:
             await asyncio.sleep(0)
     took = time.monotonic() - began
     if state == "stalled":
+        await until(lambda: open_sockets() == sockets + 1)
         stalled.close()
     if client is not None:
         with pytest.raises(aiohttp.ClientError):

@@ -137,7 +137,7 @@ async def test_one_signal_failing_says_nothing_about_another(broken: str) -> Non
         "scheduled-events": body(served("events-reboot")),
         broken: hang,
     }
-    async with polled(imds, timeout_seconds=0.3) as provider:
+    async with polled(imds, timeout_seconds=0.8) as provider:
         answer = await provider.notices()
     assert failed_types(answer) == {broken: Unavailable}
     assert answer.answered == set(PATHS) - {broken}

@@ -12,8 +12,6 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
-
 from spotwatch import providers
 from spotwatch.actions import Teller
 from spotwatch.actions.announce import AnnounceTeller
@@ -30,6 +28,7 @@ from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.journal import FileJournal, Journal, MemoryJournal, read_journal
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.ledger import Ledger
+from spotwatch.logs import Logger
 from spotwatch.metrics import Metrics
 from spotwatch.model import Event
 from spotwatch.narrator import Narrator
@@ -67,7 +66,7 @@ class Assembly:
         settings: Settings,
         clock: Clock,
         *,
-        log: structlog.typing.FilteringBoundLogger,
+        log: Logger,
         child: Child | None,
         is_dry_run: bool,
         is_healthy: Callable[[], bool],
@@ -279,6 +278,7 @@ class Assembly:
             clock=self._clock,
             runtime_dir=self._settings.runtime_dir,
             state_dir=None if self._is_dry_run else self._settings.state_dir,
+            webhook_tolerance_seconds=self._settings.webhook.tolerance_seconds,
             webhook_secrets=tuple(parse_secret(secret) for secret in secrets),
             policy_times={"ends_at": self._settings.policy.ends_at},
         )

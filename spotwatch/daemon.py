@@ -14,13 +14,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import structlog
-
 from spotwatch import surroundings
 from spotwatch.assembly import Assembly
 from spotwatch.child import PASSED_ON, Child, OrphanReaper
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
+from spotwatch.logs import get_logger
 from spotwatch.outcome import exit_code
 from spotwatch.providers import Identified, Provider
 from spotwatch.sdnotify import make_notifier
@@ -60,7 +59,7 @@ class Daemon:
         self._settings = settings
         self._options = options
         self._clock = clock
-        self._log = structlog.get_logger("spotwatch")
+        self._log = get_logger()
         self._notifier = make_notifier(options.environ)
         self._ending = asyncio.Event()
         self._is_told_to_end = False

@@ -23,7 +23,7 @@ ACTIONS = ("handshake", "signal", "hook", "announce", "release", "start")
 FAILURES = ("stage", "upload", "verify", "store", "other")
 WEBHOOK_RESULTS = (
     "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "bad_method", "slow",
-    "too_large", "encoded", "limited", "aborted", "failed", "other",
+    "too_large", "encoded", "limited", "aborted", "failed", "pending", "refused", "other",
 )  # fmt: skip
 QUICK = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 SLOW = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 7200)

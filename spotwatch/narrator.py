@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
-
+from spotwatch.logs import Logger
 from spotwatch.model import Event
 
 SILENT = frozenset({"polled", "watched", "snapshot", "decided", "told", "forgotten"})
@@ -24,12 +23,13 @@ _HIDDEN = frozenset({"notice", "boot", "deadline_boot", "procs", "notice_to_orde
 class Narrator:
     """Writes each event to a structlog logger."""
 
-    def __init__(self, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(self, log: Logger) -> None:
         self._log = log
 
     def on_event(self, event: Event) -> None:
         """Write one event, or nothing."""
-        if event.name in SILENT:
+        if event.name in SILENT or (event.name == "webhook" and event.data["result"] != "accepted"):
+            # What strangers send is counted; if it were told too, they could fill the disk.
             return
         fields = _fields(event)
         if event.name == "unexpected":

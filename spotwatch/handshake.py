@@ -8,13 +8,9 @@ believed. It does not decide when anything is written, and knows no provider. St
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import stat
-import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +18,7 @@ from typing import Any
 
 from spotwatch.errors import HandshakeError
 from spotwatch.model import JSON, Do, from_rfc3339, to_rfc3339
+from spotwatch.safe_files import list_json_files, read_owned_file, read_small_file, write_atomically
 
 VERSION = 1
 FLAG = "checkpoint-now"
@@ -32,7 +29,6 @@ NOTICES_DIR = "notices"
 
 FRESH_SECONDS = 15.0
 """A status older than this belongs to a trainer that is gone or hangs."""
-MAX_BYTES = 64 * 1024
 MAX_STATUS_FILES = 64
 MAX_SEQ = 2**53
 MAX_SECONDS = 30 * 86400.0
@@ -245,120 +241,6 @@ def write_status(runtime_dir: Path, status: Status) -> None:
     """
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in status.run_id)[:100] or "run"
     write_atomically(runtime_dir / STATUS_DIR / f"{name.lstrip('.') or 'run'}.json", status.to_bytes())
-
-
-def list_json_files(folder: Path, limit: int) -> list[Path]:
-    """Return at most `limit` `*.json` entries of `folder` by name; empty when it is missing."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.name.endswith(".json") and not e.name.startswith("."))
-    except OSError:
-        return []
-    return [folder / name for name in names[:limit]]
-
-
-def read_small_file(path: Path, *, limit: int = MAX_BYTES) -> bytes | None:
-    """Return the bytes of a regular file, None when there is none.
-
-    Raises:
-        HandshakeError: it is a link, no regular file, over `limit` bytes, or cannot be read.
-    """
-    read = read_owned_file(path, limit=limit)
-    return None if read is None else read[0]
-
-
-def read_owned_file(path: Path, *, limit: int = MAX_BYTES) -> tuple[bytes, int] | None:
-    """Return the bytes and the owner's uid of a regular file; otherwise as `read_small_file`."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise HandshakeError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        facts = os.fstat(fd)
-        # Before fdopen, which raises on a directory and leaves its descriptor open.
-        if not stat.S_ISREG(facts.st_mode):
-            raise HandshakeError(f"{path} is not a regular file")
-        if facts.st_size > limit:
-            raise HandshakeError(f"{path} has {facts.st_size} bytes, more than {limit}")
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(limit), facts.st_uid
-    except OSError as error:
-        raise HandshakeError(f"cannot read {path}: {error.strerror}") from error
-    finally:
-        os.close(fd)
-
-
-def write_atomically(
-    path: Path, body: bytes, *, mode: int = 0o640, owner: tuple[int, int] | None = None
-) -> None:
-    """Put `body` at `path` so that a reader sees the old content or the new, never a part.
-
-    Args:
-        path: a link there is replaced, never followed.
-        body: the whole content.
-        mode: of the new file, whatever the umask.
-        owner: (uid, gid) of the new file, set before it appears; None leaves ours.
-
-    Raises:
-        HandshakeError: it could not be written; what was there is untouched.
-    """
-    with _complete_temporary(path, body, mode, owner) as temporary:
-        temporary.rename(path)
-
-
-def create_exclusively(
-    path: Path, body: bytes, *, mode: int = 0o640, owner: tuple[int, int] | None = None
-) -> bool:
-    """Put `body` at `path`, complete from its first moment, unless something is there already.
-
-    Returns:
-        False when `path` exists in any form; nothing was changed then.
-
-    Raises:
-        HandshakeError: it could not be written.
-    """
-    with _complete_temporary(path, body, mode, owner) as temporary:
-        try:
-            os.link(temporary, path, follow_symlinks=False)
-        except FileExistsError:
-            return False
-        return True
-
-
-def remove_if_there(path: Path) -> bool:
-    """Remove the file (or link) at `path`; tell whether there was one.
-
-    Raises:
-        HandshakeError: it is a directory or may not be removed.
-    """
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise HandshakeError(f"cannot remove {path}: {error.strerror}") from error
-    return True
-
-
-@contextlib.contextmanager
-def _complete_temporary(path: Path, body: bytes, mode: int, owner: tuple[int, int] | None) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(body)
-            file.flush()
-            if owner is not None:
-                os.fchown(fd, *owner)
-            os.fchmod(fd, mode)
-        yield temporary
-    except OSError as error:
-        raise HandshakeError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spotwatch.errors import ConfigError, HandshakeError, SpotwatchError
-from spotwatch.handshake import read_small_file, write_atomically
+from spotwatch.safe_files import read_small_file, write_atomically
 
 ID = "webhook-id"
 TIMESTAMP = "webhook-timestamp"

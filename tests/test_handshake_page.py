@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.handshake import FLAG, create_exclusively
+from spotwatch.handshake import FLAG
+from spotwatch.safe_files import create_exclusively
 
 _PAGE = (Path(__file__).parents[1] / "docs" / "handshake.md").read_text(encoding="utf-8")
 _INTERPRETERS = {"bash": ["bash"], "python": [sys.executable]}

@@ -18,6 +18,7 @@ from typing import ClassVar
 from spotwatch import handshake
 from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.model import Do, Notice, Step
+from spotwatch.safe_files import create_exclusively, read_small_file, remove_if_there, write_atomically
 
 Owner = tuple[int, int]
 
@@ -93,9 +94,9 @@ class HandshakeAction:
         self._owed = None
         self._write_order(order)
         body = json.dumps({"version": handshake.VERSION, "boot_id": order.boot_id, "seq": order.seq})
-        handshake.write_atomically(self.runtime_dir / handshake.DRAINING, body.encode() + b"\n", mode=0o644)
+        write_atomically(self.runtime_dir / handshake.DRAINING, body.encode() + b"\n", mode=0o644)
         if self.flag_state() in (FlagState.OURS, FlagState.FOREIGN):
-            handshake.remove_if_there(self.flag)
+            remove_if_there(self.flag)
         return f"order {order.seq}, draining"
 
     def _lift(self, order: handshake.Order) -> str:
@@ -103,12 +104,12 @@ class HandshakeAction:
         self._write_order(order)
         pending = self.pending_order()
         if pending is not None and pending.do is Do.STOP:
-            handshake.remove_if_there(self.flag)
+            remove_if_there(self.flag)
         self.lift_draining()
         return f"order {order.seq}: nothing is in force"
 
     def _write_order(self, order: handshake.Order) -> None:
-        handshake.write_atomically(self.runtime_dir / handshake.ORDER, order.to_bytes(), mode=0o644)
+        write_atomically(self.runtime_dir / handshake.ORDER, order.to_bytes(), mode=0o644)
 
     def raise_flag(self, order: handshake.Order) -> bool:
         """Put the flag there for `order`; False when another one is pending.
@@ -116,7 +117,7 @@ class HandshakeAction:
         Raises:
             HandshakeError: it cannot be raised; the message says what is in the way.
         """
-        if handshake.create_exclusively(self.flag, order.to_bytes(), mode=0o640, owner=self._flag_owner()):
+        if create_exclusively(self.flag, order.to_bytes(), mode=0o640, owner=self._flag_owner()):
             return True
         state = self.flag_state()
         if state is FlagState.BLOCKED:
@@ -157,7 +158,7 @@ class HandshakeAction:
     def pending_order(self) -> handshake.Order | None:
         """Return the order in the flag's body; None when there is no flag of ours."""
         try:
-            body = handshake.read_small_file(self.flag)
+            body = read_small_file(self.flag)
             return None if body is None else handshake.Order.from_bytes(body)
         except HandshakeError:
             return None
@@ -175,7 +176,7 @@ class HandshakeAction:
         Raises:
             HandshakeError: it cannot be removed.
         """
-        handshake.remove_if_there(self.runtime_dir / handshake.DRAINING)
+        remove_if_there(self.runtime_dir / handshake.DRAINING)
 
     def clear_other_boots(self) -> None:
         """Remove what an earlier boot left: `draining` is void then, and so is a flag of ours.
@@ -185,15 +186,15 @@ class HandshakeAction:
         """
         draining = self.runtime_dir / handshake.DRAINING
         try:
-            row = json.loads(handshake.read_small_file(draining) or b"{}")
+            row = json.loads(read_small_file(draining) or b"{}")
             boot_id = row.get("boot_id") if isinstance(row, dict) else None
         except (HandshakeError, ValueError, RecursionError):
             boot_id = None
         if boot_id != self._boot_id:
-            handshake.remove_if_there(draining)
+            remove_if_there(draining)
         pending = self.pending_order()
         if pending is not None and pending.boot_id != self._boot_id:
-            handshake.remove_if_there(self.flag)
+            remove_if_there(self.flag)
 
     def _flag_owner(self) -> Owner | None:
         """Return the owner to set: only root may give a file away; others rely on the directory's group."""

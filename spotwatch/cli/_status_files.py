@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import HandshakeError
-from spotwatch.handshake import (
-    DRAINING,
-    NOTICES_DIR,
-    Status,
-    list_json_files,
-    read_order,
-    read_small_file,
-    read_statuses,
-)
+from spotwatch.handshake import DRAINING, NOTICES_DIR, Status, read_order, read_statuses
 from spotwatch.model import to_rfc3339
+from spotwatch.safe_files import list_json_files, read_small_file
 
 MAX_NOTICES = 64
 _ANYONE = range(2**32)

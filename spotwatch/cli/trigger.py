@@ -19,10 +19,11 @@ from spotwatch.clock import SystemClock
 from spotwatch.config import Settings
 from spotwatch.config_places import RUN
 from spotwatch.errors import ConfigError, HandshakeError
-from spotwatch.handshake import NOTICES_DIR, remove_if_there, write_atomically
+from spotwatch.handshake import NOTICES_DIR
 from spotwatch.masking import escape
 from spotwatch.model import from_rfc3339, to_rfc3339
 from spotwatch.rundir import check_runtime_dir, find_daemon, prepare_runtime_dir
+from spotwatch.safe_files import remove_if_there, write_atomically
 
 NAME = "manual.json"
 MAX_WHY_CHARACTERS = 200

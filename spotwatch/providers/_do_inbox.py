@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from spotwatch.errors import HandshakeError, Malformed
-from spotwatch.handshake import read_small_file, write_atomically
 from spotwatch.model import JSON, Certainty, Evidence, Kind, Notice, from_rfc3339, to_rfc3339
 from spotwatch.providers._do_message import Message, read_id
+from spotwatch.safe_files import read_small_file, write_atomically
 
 PROVIDER_NAME = "digitalocean"
 SIGNAL = "webhook"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spotwatch.errors import ActionError, HandshakeError
-from spotwatch.handshake import read_small_file
+from spotwatch.safe_files import read_small_file
 from spotwatch.targets._proc import Row
 from spotwatch.targets._send import refusal
 

@@ -18,8 +18,9 @@ from datetime import datetime
 from pathlib import Path
 
 from spotwatch.errors import HandshakeError
-from spotwatch.handshake import DRAINING, Order, read_order, read_small_file, remove_if_there
+from spotwatch.handshake import DRAINING, Order, read_order
 from spotwatch.model import Do
+from spotwatch.safe_files import read_small_file, remove_if_there
 
 log = logging.getLogger("spotwatch.train")
 

@@ -22,9 +22,10 @@ from spotwatch.cli._status_text import describe
 from spotwatch.cli._words import ago, size, span, until
 from spotwatch.cli.status import command
 from spotwatch.errors import ConfigError
-from spotwatch.handshake import Order, Saved, Status, write_atomically, write_status
+from spotwatch.handshake import Order, Saved, Status, write_status
 from spotwatch.model import Do, to_rfc3339
 from spotwatch.rundir import lock_runtime_dir
+from spotwatch.safe_files import write_atomically
 from spotwatch.testing import EPOCH
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from spotwatch.clock import read_boot_id
-from spotwatch.handshake import FLAG, Order, Status, create_exclusively, write_atomically
+from spotwatch.handshake import FLAG, Order, Status
 from spotwatch.model import Do
+from spotwatch.safe_files import create_exclusively, write_atomically
 from spotwatch.train import Checkpointer
 
 
@@ -128,3 +131,35 @@ def train(ck: Checkpointer, counter: Counter, until: int) -> int:
 def dirs(tmp_path: Path) -> list[str]:
     """Return the checkpoint directories of the run."""
     return sorted(path.name for path in (tmp_path / "store" / "run").glob("step-*"))
+
+
+class S3:
+    """A bucket on a real HTTP server on loopback."""
+
+    url = "s3://bucket/checkpoints"
+    spaces_url = "spaces:///checkpoints"
+
+    def __init__(self, endpoint: str) -> None:
+        self.environ = {
+            "AWS_ENDPOINT_URL": endpoint,
+            "SPACES_ENDPOINT": endpoint,
+            "SPACES_KEY": "testing",
+            "SPACES_SECRET": "testing",
+            "SPACES_BUCKET": "bucket",
+        }
+        self.client = boto3.session.Session().client("s3", endpoint_url=endpoint)
+        self.client.create_bucket(Bucket="bucket")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """Return a bucket that lives as long as the tests; each test takes a run of its own."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        server.start()
+        host, port = server.get_host_and_port()
+        yield S3(f"http://{host}:{port}")
+        server.stop()

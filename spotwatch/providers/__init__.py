@@ -94,6 +94,15 @@ class Identified(Protocol):
         """
 
 
+@runtime_checkable
+class Windowed(Protocol):
+    """A provider whose cloud documents how long before the end its notice comes."""
+
+    @property
+    def window_seconds(self) -> float:
+        """Return the shortest notice that the cloud documents for a reclaim, in seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
     """One request to a webhook, its size already limited, nothing parsed."""

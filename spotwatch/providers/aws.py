@@ -32,7 +32,14 @@ from spotwatch.providers._aws_events import SCHEDULED_EVENTS
 from spotwatch.providers._aws_fields import Parsed
 from spotwatch.providers._aws_imds import Imds, request_token
 from spotwatch.providers._aws_machine import Config, endpoint_of, is_ec2, read_environment
-from spotwatch.providers._aws_parse import ASG, INSTANCE_ACTION, REBALANCE, TERMINATION_TIME, parse
+from spotwatch.providers._aws_parse import (
+    ASG,
+    INSTANCE_ACTION,
+    REBALANCE,
+    TERMINATION_TIME,
+    WINDOW_SECONDS,
+    parse,
+)
 from spotwatch.providers._metadata import MetadataClient, read_dmi
 
 __all__ = ["PROVIDER", "Aws", "Config", "parse"]
@@ -139,6 +146,11 @@ class Aws:
     def interval_seconds(self) -> float:
         """Return the time between polls of instance-action, in seconds."""
         return self._config.interval_seconds
+
+    @property
+    def window_seconds(self) -> float:
+        """Return the two minutes before a stop or termination ("Spot Instance interruption notices")."""
+        return WINDOW_SECONDS
 
     async def detect(self) -> bool:
         """Tell whether this is an EC2 instance: DMI, else whether a token is given within 1.5 s.

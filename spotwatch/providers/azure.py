@@ -35,6 +35,8 @@ _DETECT_SECONDS = 1.5
 # Asked beside the events until it is known once; a notice must not wait for it.
 _NAME_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 5.0
+# Of a Preempt, the shortest ("Scheduled Events for Linux VMs").
+_WINDOW_SECONDS = 30.0
 # Jitter only ever shortens a pause, to this part of it at most.
 _PAUSE_SHORTEST = 0.9
 
@@ -133,6 +135,11 @@ class Azure:
     def interval_seconds(self) -> float:
         """Return the time between polls."""
         return self._config.interval_seconds
+
+    @property
+    def window_seconds(self) -> float:
+        """Return the 30 s before a Preempt."""
+        return _WINDOW_SECONDS
 
     async def detect(self) -> bool:
         """Tell by DMI, else by one answer with a `vmId`, whether this is an Azure machine."""

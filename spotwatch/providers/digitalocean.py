@@ -22,7 +22,7 @@ from spotwatch.errors import Malformed, ProviderError, Unavailable
 from spotwatch.model import Answer, Evidence
 from spotwatch.providers import Context, Received, Verdict
 from spotwatch.providers._do_identity import MAX_ID, ROOT, Whoami, parse_id
-from spotwatch.providers._do_inbox import PROVIDER_NAME, SIGNAL, Inbox
+from spotwatch.providers._do_inbox import PROVIDER_NAME, SIGNAL, WINDOW_SECONDS, Inbox
 from spotwatch.providers._do_message import Message, bearing, parse
 from spotwatch.providers._metadata import MetadataClient, read_dmi
 from spotwatch.webhooks import KEEP_SECONDS, Rejected, ReplayCache, signed_at, verify
@@ -147,6 +147,11 @@ class DigitalOcean:
     def interval_seconds(self) -> float:
         """Return the time between two looks at the inbox while nothing arrives."""
         return self._config.interval_seconds
+
+    @property
+    def window_seconds(self) -> float:
+        """Return the two hours that the mail aims at."""
+        return WINDOW_SECONDS
 
     async def detect(self) -> bool:
         """Tell by DMI, else by one answer, whether this is a Droplet."""

@@ -36,6 +36,7 @@ from spotwatch.providers._gcp_parse import (
     MAINTENANCE_EVENT,
     NAME,
     PREEMPTED,
+    SOFT_OFF_SECONDS,
     UPCOMING_MAINTENANCE,
     Reading,
     parse_maintenance_event,
@@ -172,6 +173,11 @@ class Gcp:
     def interval_seconds(self) -> float:
         """Return the longest time between two answers of a key while nothing changes."""
         return self._config.wait_seconds
+
+    @property
+    def window_seconds(self) -> float:
+        """Return the configured notice and the 30 s until power goes."""
+        return self._config.notice_seconds + SOFT_OFF_SECONDS
 
     async def detect(self) -> bool:
         """Tell by DMI, else by the header of one answer, whether this is a Google machine."""

@@ -36,7 +36,8 @@ _SECONDS = {
 }
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ControlGroup,User,Group,KillMode,KillSignal,SendSIGKILL,"
-    "TimeoutStopUSec,Restart,RestartUSec,Type"
+    "TimeoutStopUSec,Restart,RestartUSec,Type,SuccessExitStatus,RestartPreventExitStatus,PrivateTmp,"
+    "UnitFileState"
 )
 
 
@@ -62,6 +63,13 @@ class UnitFacts:
     restart: str
     restart_seconds: float | None
     type: str
+    success_exit_status: str = ""
+    """As systemd writes it: numbers and names of signals, with blanks between them."""
+    restart_prevent_exit_status: str = ""
+    private_tmp: bool = False
+    """It has a /tmp of its own, in which nobody else sees a file."""
+    unit_file_state: str = ""
+    """`enabled`, `disabled`, `static` and others."""
 
 
 def unit_name(text: str) -> str:
@@ -112,6 +120,11 @@ def parse_show(unit: str, text: str) -> UnitFacts:
         restart=rows.get("Restart", ""),
         restart_seconds=parse_timespan(rows.get("RestartUSec", "")),
         type=rows.get("Type", ""),
+        success_exit_status=rows.get("SuccessExitStatus", ""),
+        restart_prevent_exit_status=rows.get("RestartPreventExitStatus", ""),
+        # systemd 258 also knows "disconnected".
+        private_tmp=rows.get("PrivateTmp", "no") not in ("", "no"),
+        unit_file_state=rows.get("UnitFileState", ""),
     )
 
 

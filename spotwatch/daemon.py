@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from spotwatch.child import PASSED_ON, Child, OrphanReaper
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
 from spotwatch.logs import get_logger
+from spotwatch.memory import settle_memory
 from spotwatch.outcome import exit_code
 from spotwatch.providers import Identified, Provider
 from spotwatch.sdnotify import make_notifier
@@ -123,9 +123,7 @@ class Daemon:
                 self._log.warning("check", problem=line)
             self._notifier.ready()
             self._notifier.status(f"watching {', '.join(w.provider.name for w in parts.watchers)}")
-            # What was made so far lives as long as the daemon: the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
+            settle_memory()
             await self._ending.wait()
             self._notifier.stopping()
             code = await self._end(parts)

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+# Not `aiohttp.web`, which brings a whole framework: 1.4 MiB that a daemon keeps for ever.
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
 
 from spotwatch.config_check import Listen, parse_listen
 from spotwatch.webhook_guard import Limits, Server
@@ -35,7 +37,7 @@ class Listener:
     def __init__(
         self,
         listen: str,
-        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        handler: Callable[[BaseRequest], Awaitable[StreamResponse]],
         *,
         say: Callable[[str], None],
         limits: Limits,

@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aiohttp import web
+# Not `aiohttp.web`, which brings a whole framework: 1.4 MiB that a daemon keeps for ever.
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse, json_response
 
 from spotwatch.listener import RETRY_SECONDS, Listener
 from spotwatch.providers import Received, Receiver, Verdict
@@ -71,15 +73,15 @@ class MetricsServer(Listener):
         self._not_ready = not_ready
         self._status = status
         self._said: Counter[str] = Counter()
-        self._pages: Mapping[str, Callable[[web.BaseRequest], web.Response]] = {
-            "/": lambda _: web.Response(text=_INDEX, content_type="text/html"),
+        self._pages: Mapping[str, Callable[[BaseRequest], Response]] = {
+            "/": lambda _: Response(text=_INDEX, content_type="text/html"),
             "/metrics": self._metrics_page,
             "/healthz": self._health_page,
             "/readyz": self._ready_page,
             "/status": self._status_page,
         }
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
         page = self._pages.get(request.raw_path.partition("?")[0])
         if page is None:
             return refuse(404)
@@ -94,25 +96,25 @@ class MetricsServer(Listener):
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
-    def _metrics_page(self, request: web.BaseRequest) -> web.Response:
+    def _metrics_page(self, request: BaseRequest) -> Response:
         body, content_type = self._render(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        return Response(body=body, headers={"Content-Type": content_type})
 
-    def _health_page(self, _: web.BaseRequest) -> web.Response:
-        return web.Response(text="ok\n") if self._is_healthy() else web.Response(status=503, text="stuck\n")
+    def _health_page(self, _: BaseRequest) -> Response:
+        return Response(text="ok\n") if self._is_healthy() else Response(status=503, text="stuck\n")
 
-    def _ready_page(self, _: web.BaseRequest) -> web.Response:
+    def _ready_page(self, _: BaseRequest) -> Response:
         reasons = self._not_ready()
         if not reasons:
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
+            return Response(text="ok\n")
+        return Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
 
-    def _status_page(self, request: web.BaseRequest) -> web.Response:
+    def _status_page(self, request: BaseRequest) -> Response:
         # The Host check keeps a web page on this machine from reading it through a name of its own
         # that resolves to 127.0.0.1 (DNS rebinding).
         if not is_loopback(request.remote or "") or not _names_this_machine(request.headers.get("Host", "")):
             return refuse(403)
-        return web.json_response(self._status(), dumps=lambda value: json.dumps(value, indent=1) + "\n")
+        return json_response(self._status(), dumps=lambda value: json.dumps(value, indent=1) + "\n")
 
 
 class WebhookServer(Listener):
@@ -150,7 +152,7 @@ class WebhookServer(Listener):
         self._buckets = buckets or TokenBuckets()
         self._said: Counter[str] = Counter()
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
         found = self._receivers.get(request.raw_path.partition("?")[0])
         if found is None:
             return refuse(404)
@@ -164,9 +166,9 @@ class WebhookServer(Listener):
         self._on_request(name, verdict.result)
         if verdict.status == 503:  # noqa: PLR2004 - HTTP's own number
             return refuse(503, **{"Retry-After": "5"})
-        return web.Response(status=verdict.status, text=f"{verdict.status}\n")
+        return Response(status=verdict.status, text=f"{verdict.status}\n")
 
-    async def _admit(self, request: web.BaseRequest) -> Received:
+    async def _admit(self, request: BaseRequest) -> Received:
         """Return what came; the cheapest question first, and nothing parsed."""
         peer = request.remote or ""
         if request.method != "POST":
@@ -204,7 +206,7 @@ class _Refused(Exception):
         self.headers = headers
 
 
-def single_headers(request: web.BaseRequest) -> dict[str, str]:
+def single_headers(request: BaseRequest) -> dict[str, str]:
     """Return the headers by lower-case name; one sent twice is left out."""
     # Of items, not of keys: a multidict may iterate over each key once.
     counts = Counter(name.lower() for name, _ in request.headers.items())

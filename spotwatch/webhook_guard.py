@@ -17,7 +17,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_server import Server as AiohttpServer
 
 # Instead of the versions of Python and aiohttp, which help only an attacker.
 _SERVER = "spotwatch"
@@ -57,7 +61,7 @@ def is_loopback(peer: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-class Connection(web.RequestHandler):
+class Connection(RequestHandler):
     """One peer's connection, cut off by a single timer that each phase of it sets anew."""
 
     __slots__ = ("_limits", "_timer", "opened_at", "waits_for_headers")
@@ -92,7 +96,7 @@ class Connection(web.RequestHandler):
         self.waits_for_headers = False
         self._cut_off_after(self._limits.request_seconds)
 
-    async def finish_response(self, *args: Any, **options: Any) -> tuple[web.StreamResponse, bool]:
+    async def finish_response(self, *args: Any, **options: Any) -> tuple[StreamResponse, bool]:
         """Answer, then give the peer the keep-alive time for another request."""
         finished = await super().finish_response(*args, **options)
         self.waits_for_headers = True
@@ -101,11 +105,11 @@ class Connection(web.RequestHandler):
 
     def handle_error(
         self,
-        request: web.BaseRequest,
+        request: BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,
-    ) -> web.StreamResponse:
+    ) -> StreamResponse:
         """Answer what is no HTTP with a constant text: no echo for the peer, no traceback for the log."""
         del exc, message
         if request.writer.output_size > 0:
@@ -125,7 +129,7 @@ class Connection(web.RequestHandler):
             self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
 
-class Server(web.Server):
+class Server(AiohttpServer):
     """A protocol factory for `loop.create_server` that makes `Connection`s.
 
     Args:
@@ -133,10 +137,8 @@ class Server(web.Server):
         limits: what a peer may cost.
     """
 
-    def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], limits: Limits
-    ) -> None:
-        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    def __init__(self, handler: Callable[[BaseRequest], Awaitable[StreamResponse]], limits: Limits) -> None:
+        async def handle(request: BaseRequest) -> StreamResponse:
             if isinstance(request.protocol, Connection):
                 request.protocol.begin_request()
             response = await handler(request)
@@ -180,7 +182,7 @@ class Server(web.Server):
         return True
 
 
-async def read_body(request: web.BaseRequest, limits: Limits) -> bytes:
+async def read_body(request: BaseRequest, limits: Limits) -> bytes:
     """Return the raw body, read once and as it was sent.
 
     Raises:
@@ -209,9 +211,9 @@ async def read_body(request: web.BaseRequest, limits: Limits) -> bytes:
     return bytes(body)
 
 
-def refuse(status: int, **headers: str) -> web.Response:
+def refuse(status: int, **headers: str) -> Response:
     """Return a refusal that closes the connection and says nothing but its status."""
-    response = web.Response(status=status, text=f"{status}\n", headers={hdrs.SERVER: _SERVER, **headers})
+    response = Response(status=status, text=f"{status}\n", headers={hdrs.SERVER: _SERVER, **headers})
     response.force_close()
     return response
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from spotwatch.clock import Clock
 from spotwatch.errors import ConfigError
 from spotwatch.model import Answer, Notice
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "spotwatch.providers"
 
@@ -146,7 +148,7 @@ class Confirmer(Protocol):
 def names() -> tuple[str, ...]:
     """Return the names of all providers, ours and those installed by others."""
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
-    others = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
+    others = {point.name for point in _installed()}
     return tuple(sorted(own | others))
 
 
@@ -161,7 +163,16 @@ def load(name: str) -> type[Provider]:
         module = importlib.import_module(f"{__name__}.{name}")
         provider: type[Provider] = module.PROVIDER
         return provider
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        found: type[Provider] = point.load()
-        return found
+    for point in _installed():
+        if point.name == name:
+            found: type[Provider] = point.load()
+            return found
     raise ConfigError(f"unknown provider {name!r}; have {', '.join(names())}")
+
+
+def _installed() -> Iterable[EntryPoint]:
+    """Return the providers that other distributions bring."""
+    # Imported late: half a MiB that a daemon with a cloud of ours by name never needs.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return entry_points(group=ENTRY_POINT_GROUP)

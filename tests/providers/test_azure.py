@@ -86,7 +86,7 @@ async def test_polls_come_every_interval() -> None:
         for _ in range(10):
             await provider.wait()
             await provider.notices()
-        assert 8.5 < server.clock.monotonic() - began < 14
+        assert 8.5 < server.clock.monotonic() - began < 40
 
 
 async def test_resource_name_setting_replaces_the_lookup() -> None:

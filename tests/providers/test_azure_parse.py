@@ -154,6 +154,14 @@ def test_an_id_is_inherited_only_by_the_same_event(document: dict[str, Any]) -> 
     assert "azure:new" in {notice.id for notice in parsed.notices}
 
 
+def test_an_id_is_inherited_once() -> None:
+    """Of two new events of the type only one can be the one that vanished."""
+    first = read(payload("preempt-scheduled.json"))
+    both = [event(EventId=name, EventStatus="Started") for name in ("new", "newer")]
+    parsed = read({"Events": both}, known=dict(first.known))
+    assert [notice.id for notice in parsed.notices] == [first.notices[0].id, "azure:newer"]
+
+
 @pytest.mark.parametrize("spelled", [..., None, "", 7])
 def test_missing_event_id_is_derived_from_what_does_not_slide(spelled: object) -> None:
     """Type and machine give the id; a later NotBefore and the start keep it."""

@@ -3,7 +3,7 @@
 #
 #   make demo PYTHON=python3.12      another interpreter (for a .venv that is already there: make clean first)
 #   make test ARGS="tests/providers -x"
-#   make test TORCH=no               leave torch out; the tests that need it are skipped, each by name
+#   make test TORCH=no ARGS="--ignore=tests/train"    without torch and the tests that need it
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -50,7 +50,8 @@ test-real: $(MADE)-dev $(WITH_TORCH) ## the tests against real parts; as root
 	$(BIN)/python -m pytest -m real tests/real $(ARGS)
 
 bench: $(MADE)-dev $(WITH_TORCH) ## the figures in benchmarks/, measured here
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py))); do \
+	    echo "== $$file"; $(BIN)/python "$$file"; done
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

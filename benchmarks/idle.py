@@ -38,6 +38,11 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def count_descriptors(pid: int) -> int:
+    """Return how many files and sockets a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def resident_after(code: str) -> float:
     """Return the resident memory of an interpreter that has run `code`, in MiB."""
     source = f"{code}\nimport os, sys; sys.stdout.write('ready'); sys.stdout.flush(); sys.stdin.read()"
@@ -69,11 +74,13 @@ async def measure(cloud_name: str, seconds: float, samples: int) -> dict[str, An
             began = processor_seconds(process.pid)
             for index in range(samples):
                 await asyncio.sleep(seconds / samples)
+                passed = seconds / samples * (index + 1)
+                used = processor_seconds(process.pid) - began
                 rows.append(
                     {
-                        "after_seconds": round(seconds / samples * (index + 1)),
+                        "after_seconds": round(passed),
                         "resident_mib": round(resident_mib(process.pid), 1),
-                        "descriptors": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
+                        "descriptors": count_descriptors(process.pid),
                         "core_percent": round(
                             100
                             * (processor_seconds(process.pid) - began)

@@ -81,12 +81,7 @@ async def measure(cloud_name: str, seconds: float, samples: int) -> dict[str, An
                         "after_seconds": round(passed),
                         "resident_mib": round(resident_mib(process.pid), 1),
                         "descriptors": count_descriptors(process.pid),
-                        "core_percent": round(
-                            100
-                            * (processor_seconds(process.pid) - began)
-                            / (seconds / samples * (index + 1)),
-                            2,
-                        ),
+                        "core_percent": round(100 * used / passed, 2),
                     }
                 )
             requests = len(cloud.requests)

@@ -219,7 +219,6 @@ class Checkpointer:
             StoreError: it is not; LATEST names what it named before.
         """
         self._step = step
-        self._begin()
         self._save(step)
 
     def __enter__(self) -> Self:

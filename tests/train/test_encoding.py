@@ -22,9 +22,13 @@ def _no_tensor(value: object, path: str) -> str | None:
     return None
 
 
+def _load_none(name: str) -> object:
+    raise KeyError(name)
+
+
 def _there_and_back(value: Any) -> Any:
     text = json.dumps(encode(value, "x", _no_tensor), allow_nan=False)
-    return decode(json.loads(text), {}.__getitem__)
+    return decode(json.loads(text), _load_none)
 
 
 _scalars = (
@@ -162,4 +166,4 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 def test_hostile_state_is_corrupt(hostile: Any) -> None:
     """What we do not write ourselves is refused as corrupt, and builds nothing."""
     with pytest.raises(CheckpointCorrupt):
-        decode(hostile, {}.__getitem__)
+        decode(hostile, _load_none)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,28 +90,28 @@ def test_a_bare_flag_touched_during_the_save_stays(orders: Orders, runtime_dir: 
 
 def test_a_stop_is_withdrawn_by_none(orders: Orders, daemon: Daemon) -> None:
     """An order in force is a level, not an edge."""
-    daemon.order(Do.STOP, 4)
-    orders.look()
-    assert orders.stop
-    daemon.order(Do.NONE, 5)
-    orders.look()
-    assert not orders.stop
+    seen = []
+    for do, seq in ((Do.STOP, 4), (Do.NONE, 5)):
+        daemon.order(do, seq)
+        orders.look()
+        seen.append(orders.stop)
+    assert seen == [True, False]
 
 
 def test_a_stop_from_before_us_counts_while_draining(runtime_dir: Path, daemon: Daemon) -> None:
     """A stop that was there when we started was for someone else, unless the machine is draining."""
     daemon.order(Do.STOP, 4)
     orders = _fresh(runtime_dir)
-    assert not orders.stop
-    (runtime_dir / "draining").touch()
-    orders.look()
-    assert orders.stop
-    (runtime_dir / "draining").unlink()
-    orders.look()
-    assert not orders.stop
-    daemon.order(Do.STOP, 5)
-    orders.look()
-    assert orders.stop
+    stops = [orders.stop]
+    for change in (
+        (runtime_dir / "draining").touch,
+        (runtime_dir / "draining").unlink,
+        partial(daemon.order, Do.STOP, 5),
+    ):
+        change()
+        orders.look()
+        stops.append(orders.stop)
+    assert stops == [False, True, False, True]
 
 
 def test_another_boots_order_is_void(runtime_dir: Path, daemon: Daemon) -> None:

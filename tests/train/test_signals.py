@@ -70,9 +70,10 @@ def test_a_handler_set_later_is_not_taken_away() -> None:
 def test_outside_the_main_thread_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """Python lets only the main thread take signals; elsewhere a warning, no error."""
     signals = StopSignals()
-    thread = threading.Thread(target=lambda: (signals.install(), signals.restore()))
-    thread.start()
-    thread.join()
+    for call in (signals.install, signals.restore):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
     assert "not in the main thread" in caplog.text
 
 

@@ -18,6 +18,7 @@ from spotwatch.assembly import Assembly
 from spotwatch.child import PASSED_ON, Child, OrphanReaper
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
+from spotwatch.errors import ConfigError
 from spotwatch.logs import get_logger
 from spotwatch.memory import settle_memory
 from spotwatch.outcome import exit_code
@@ -90,7 +91,10 @@ class Daemon:
             if options.is_once:
                 return await self._poll_once(parts)
             with self._signals():
-                return await self._run(parts)
+                try:
+                    return await self._run(parts)
+                except BaseExceptionGroup as group:
+                    raise _config_error_in(group) or group from None
 
     async def _poll_once(self, parts: Assembly) -> int:
         """Ask every provider once, and carry out what is due then."""
@@ -113,7 +117,8 @@ class Daemon:
                 running.append(tasks.create_task(self._feed_watchdog(self._notifier.watchdog_seconds)))
             await parts.start_servers()
             if self._child is not None:
-                self._child.start()
+                if not parts.ledger.is_stop_in_force():
+                    self._child.start()
                 running.append(tasks.create_task(self._follow_child(parts, self._child)))
                 running.append(tasks.create_task(self._reap(self._child)))
             elif self._options.exits_with_trainer:
@@ -184,6 +189,9 @@ class Daemon:
 
     async def _follow_child(self, parts: Assembly, child: Child) -> None:
         """End when the child has ended; after a stop wait a moment for a withdrawal, or stay."""
+        if child.pid is None and child.exit_code is None and not await self._begin_after_stop(parts, child):
+            self._ending.set()
+            return
         while True:
             code = await child.wait()
             self._log.info("trainer_exited", code=code)
@@ -194,6 +202,21 @@ class Daemon:
             if not has_begun_again:
                 break
         self._ending.set()
+
+    async def _begin_after_stop(self, parts: Assembly, child: Child) -> bool:
+        """Start the child once the stop that we found in force is lifted; tell whether it was in time."""
+        self._log.warning(
+            "a stop is in force on this machine; the command is not started before it is lifted"
+        )
+        limit = None if self._options.stays else self._settings.policy.drain_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while parts.ledger.is_stop_in_force() and not self._ending.is_set():
+                    await self._clock.sleep(0.1)
+                if not self._ending.is_set() and child.pid is None:
+                    child.start()
+                return True
+        return False
 
     async def _wait_for_respawn(self, child: Child) -> bool:
         limit = None if self._options.stays else self._settings.policy.drain_seconds
@@ -267,7 +290,8 @@ class Daemon:
             if why:
                 await parts.runner.stop_now(why)
                 await self._wait_for_the_last_answer(parts)
-        code = None if self._child is None else await self._child.wait()
+        was_started = self._child is not None and (self._child.pid or self._child.exit_code is not None)
+        code = await self._child.wait() if self._child is not None and was_started else None
         await parts.runner.tick()
         if self._child is not None:
             return exit_code(parts, code)
@@ -305,3 +329,13 @@ async def serve(settings: Settings, options: Options, clock: Clock) -> int:
         ConfigError: it cannot be started as configured.
     """
     return await Daemon(settings, options, clock).serve()
+
+
+def _config_error_in(group: BaseExceptionGroup[BaseException]) -> ConfigError | None:
+    """Return the configuration error that made a task group fail, if that is what it was."""
+    for error in group.exceptions:
+        if isinstance(error, ConfigError):
+            return error
+        if isinstance(error, BaseExceptionGroup) and (inner := _config_error_in(error)) is not None:
+            return inner
+    return None

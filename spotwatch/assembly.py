@@ -20,7 +20,6 @@ from spotwatch.actions.hook import HookTeller
 from spotwatch.child import Child
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
-from spotwatch.config_secrets import read_webhook_secrets
 from spotwatch.delivery import Parts
 from spotwatch.detection import detect
 from spotwatch.dry_run import DryHandshake, DryTarget, DryTeller
@@ -33,9 +32,12 @@ from spotwatch.metrics import Metrics
 from spotwatch.model import Event
 from spotwatch.narrator import Narrator
 from spotwatch.owners import Owners
-from spotwatch.providers import Confirmer, Context, Provider, Receiver
+from spotwatch.policy import estimate
+from spotwatch.provider_making import make_provider
+from spotwatch.providers import Confirmer, Provider, Receiver, Windowed
 from spotwatch.rundir import lock_runtime_dir, prepare_runtime_dir
 from spotwatch.runner import Runner
+from spotwatch.save_fit import only_periodic
 from spotwatch.server import MetricsServer, WebhookServer
 from spotwatch.status_page import StatusPage
 from spotwatch.targets import Target, make_targets
@@ -43,7 +45,6 @@ from spotwatch.telling import Tellers
 from spotwatch.trainers import Trainers
 from spotwatch.watcher import Watcher
 from spotwatch.webhook_guard import Limits
-from spotwatch.webhooks import parse_secret
 
 NOT_JOURNALED = frozenset({"polled", "watched", "webhook", "journal_error"})
 LAST_TELLING_SECONDS = 5.0
@@ -97,6 +98,7 @@ class Assembly:
             stack.push_async_callback(self.tellers.finish, LAST_TELLING_SECONDS)
             found = await self._choose_providers()
             self.metrics = Metrics([p.name for p in found], [p.name for p in found if _receives(p)])
+            self._warn_of_short_windows(found)
             self._subscribe()
             for provider in found:
                 await stack.enter_async_context(provider)
@@ -269,20 +271,13 @@ class Assembly:
         return [self._make_provider(provider.name) for provider in found]
 
     def _make_provider(self, name: str) -> Provider:
-        kind = providers.load(name)
-        config = self._settings.provider.get(name)
-        if config is None:
-            config = kind.config_class()
-        secrets = read_webhook_secrets(self._settings.webhook) if self._settings.webhook.listen else ()
-        context = Context(
-            clock=self._clock,
-            runtime_dir=self._settings.runtime_dir,
-            state_dir=None if self._is_dry_run else self._settings.state_dir,
-            webhook_tolerance_seconds=self._settings.webhook.tolerance_seconds,
-            webhook_secrets=tuple(parse_secret(secret) for secret in secrets),
-            policy_times={"ends_at": self._settings.policy.ends_at},
-        )
-        return kind(config, context)
+        state_dir = None if self._is_dry_run else self._settings.state_dir
+        return make_provider(self._settings, name, self._clock, state_dir=state_dir)
+
+    def _warn_of_short_windows(self, found: Sequence[Provider]) -> None:
+        windows = {one.name: one.window_seconds for one in found if isinstance(one, Windowed)}
+        save_seconds = estimate(self._settings.policy, self.ledger.measured_saves())
+        self.warnings += only_periodic(windows, save_seconds)
 
     def _make_servers(self, found: Sequence[Provider]) -> None:
         settings = self._settings

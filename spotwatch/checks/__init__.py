@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is it working? One line for each question: what was found, and how to mend what is wrong.
+
+One file for each group of questions, `frame` asks them all, `finding` is an answer. Whatever is asked, the
+machine stays as it was: no order, no flag under its real name, no journal row. How the answers are shown is
+the command line's business.
+"""
+
+from spotwatch.checks.finding import Finding, Result, document, has_failed
+from spotwatch.checks.frame import refused, run_checks
+
+__all__ = ["Finding", "Result", "document", "has_failed", "refused", "run_checks"]

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All questions of `spotwatch check`: asked at once, each within its limit, answered in a fixed order.
+
+What a question finds out is its own module's knowledge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from spotwatch.checks.clouds import Clouds, ask_clouds
+from spotwatch.checks.daemons import ask_daemon, ask_orders
+from spotwatch.checks.finding import Finding, fail, ok, warn
+from spotwatch.checks.flag import ask_flag
+from spotwatch.checks.limits import answered, in_thread
+from spotwatch.checks.machine import Machine
+from spotwatch.checks.outside import ask_outside
+from spotwatch.checks.places import ask_places
+from spotwatch.checks.targets import ask_targets
+from spotwatch.checks.times import ask_timedated, judge_clock, judge_end
+from spotwatch.checks.trainers import ask_saves, ask_trainers
+from spotwatch.checks.units import ask_units
+from spotwatch.clock import Clock
+from spotwatch.config_load import Loaded
+from spotwatch.errors import ConfigError
+
+LIMIT_SECONDS = 9.0
+"""For one question, what it waits for included. Asked at once, all of them end within ten seconds."""
+
+Question = Callable[[Machine], Awaitable[list[Finding]]]
+_QUESTIONS: tuple[tuple[str, Question], ...] = (
+    ("target", ask_targets),
+    ("unit", ask_units),
+    ("trainer", ask_trainers),
+    ("runtime_dir", ask_places),
+    ("flag", ask_flag),
+    ("daemon", ask_daemon),
+    ("order", ask_orders),
+    ("outside", ask_outside),
+)
+
+
+def refused(error: ConfigError) -> list[Finding]:
+    """Return a line for each problem of a configuration that cannot be used at all."""
+    findings = []
+    for problem in error.problems:
+        found, _, mend = problem.partition("; ")
+        findings.append(fail("configuration", found, mend or "mend it, and run the check again"))
+    return findings
+
+
+async def run_checks(
+    loaded: Loaded, clock: Clock, environ: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
+) -> list[Finding]:
+    """Return every line, within about ten seconds, whatever hangs.
+
+    Args:
+        loaded: the configuration.
+        clock: the real one.
+        environ: the environment.
+        limit_seconds: for each question.
+    """
+    machine = Machine(loaded, clock, environ)
+    clouds: asyncio.Task[Clouds] = asyncio.create_task(ask_clouds(machine), name="check clouds")
+
+    async def cloud(_: Machine) -> list[Finding]:
+        return (await asyncio.shield(clouds)).findings
+
+    async def times(_: Machine) -> list[Finding]:
+        dates = (await asyncio.shield(clouds)).dates
+        said = judge_clock(dates) if dates else await in_thread(ask_timedated)
+        return [said, *judge_end(loaded.settings.policy.ends_at, clock.now())]
+
+    async def windows(_: Machine) -> list[Finding]:
+        return await ask_saves(machine, await asyncio.shield(clouds))
+
+    questions = (("cloud", cloud), ("clock", times), *_QUESTIONS[:3], ("window", windows), *_QUESTIONS[3:])
+    try:
+        answers = await asyncio.gather(
+            *(answered(name, question(machine), limit_seconds) for name, question in questions)
+        )
+    finally:
+        machine.close()
+        clouds.cancel()
+        await asyncio.gather(clouds, return_exceptions=True)
+    return [*_configuration(loaded), *(finding for lines in answers for finding in lines)]
+
+
+def _configuration(loaded: Loaded) -> list[Finding]:
+    given = sorted({source for source in loaded.sources.values() if source != "default"})
+    others = ["the command line" if source == "flag" else source for source in given if source[:5] != "file "]
+    place = "no file, which is fine" if loaded.path is None else str(loaded.path)
+    said = place + (f"; also from {', '.join(others)}" if others else "")
+    mend = "see the key's name in `spotwatch run --print-config`"
+    lines = [
+        warn("configuration", warning, mend)
+        for warning in loaded.warnings
+        if not warning.startswith("state_dir")
+    ]
+    return [ok("configuration", said), *lines]

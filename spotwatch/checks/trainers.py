@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers say of themselves, and whether a save of theirs fits the notice of the cloud.
+
+Only files in `status/` that the daemon would believe are believed here; nothing is sent to a trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from spotwatch.checks.clouds import Clouds
+from spotwatch.checks.finding import Finding, fail, ok, skip, warn
+from spotwatch.checks.machine import Machine, Saves
+from spotwatch.handshake import Status
+from spotwatch.policy import Policy
+from spotwatch.save_fit import Fit, fit
+
+NAME = "trainer"
+
+
+async def ask_trainers(machine: Machine) -> list[Finding]:
+    """Return a line for each trainer that reports, and for each report that does not count."""
+    statuses, refused = await machine.statuses()
+    now = machine.clock.now()
+    findings = [judge_status(status, now) for status in statuses]
+    findings += [
+        warn(
+            "trainer.refused", line, "remove the file, or set target.user or flag.owner to the trainer's user"
+        )
+        for line in refused
+    ]
+    if statuses or refused:
+        return findings
+    return [
+        skip(
+            NAME,
+            "none reports: without the library only the flag and the signal are known",
+            "nothing to mend if yours reads the flag; else set SPOTWATCH_RUNTIME_DIR for it, to "
+            f"{machine.settings.runtime_dir}",
+        )
+    ]
+
+
+def judge_status(status: Status, now: datetime) -> Finding:
+    """Return what one report amounts to."""
+    who = f"{status.run_id} (pid {status.pid}): {status.phase}, step {status.step}"
+    age = (now - status.at).total_seconds()
+    saved = status.saved
+    if status.phase == "finished":
+        return ok(NAME, who)
+    if not status.is_fresh(now):
+        when = f"{age:.0f} s ago" if age >= 0 else "in the future"
+        mend = "see whether it still runs; if it has ended, remove its file in status/"
+        return fail(NAME, f"{who}, reported {when}: it is gone or hangs", mend)
+    if status.error or status.phase == "failed":
+        mend = "see the trainer's log: credentials, space and address of the checkpoint store"
+        return fail(NAME, f"{who}; its last save failed: {status.error or 'no reason given'}", mend)
+    if saved.at is None:
+        mend = "wait for the first save, or ask for one: spotwatch trigger flush, then clear"
+        return warn(NAME, f"{who}; nothing saved yet", mend)
+    seconds = (now - saved.at).total_seconds()
+    return ok(NAME, f"{who}; step {saved.step} saved {seconds:.0f} s ago in {saved.save_seconds:.3g} s")
+
+
+async def ask_saves(machine: Machine, clouds: Clouds) -> list[Finding]:
+    """Return, for each cloud watched, what its notice is long enough for."""
+    saves = await machine.saves()
+    policy = machine.settings.policy
+    return [*judge_windows(clouds.windows, saves, policy), *_judge_journal(saves)]
+
+
+def judge_windows(windows: dict[str, float], saves: Saves, policy: Policy) -> Iterator[Finding]:
+    """Yield what fits into the shortest notice of each cloud."""
+    for cloud, window in windows.items():
+        name = f"window.{cloud}"
+        said = f"{window:g} s at least; a save may take {saves.seconds:.3g} s ({saves.source})"
+        match fit(window, saves.seconds, policy):
+            case Fit.NONE:
+                mend = "save often, and faster if you can: what was saved before the notice is what stays"
+                yield warn(name, f"{said}: only periodic saves count here", mend)
+            case Fit.TIGHT:
+                mend = "save faster, or accept that a slow save may come too late"
+                yield warn(name, f"{said}: one save, with less than the safety asked for", mend)
+            case what:
+                yield ok(name, f"{said}: {what.value}")
+
+
+def _judge_journal(saves: Saves) -> Iterator[Finding]:
+    if saves.unreadable:
+        yield warn(
+            "journal",
+            f"{saves.unreadable} lines cannot be read and were left out",
+            "nothing, after a crash; else see whether the disk is sound",
+        )

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the trainer's systemd unit gives a save the time and the peace that it needs.
+
+It reads what systemd says and changes no unit. Sources: systemd.service(5), systemd.kill(5), systemd.exec(5).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from spotwatch.checks.finding import Finding, fail, ok, warn
+from spotwatch.checks.limits import in_thread
+from spotwatch.checks.machine import Machine, Saves
+from spotwatch.errors import ActionError, ConfigError
+from spotwatch.policy import Policy
+from spotwatch.targets import UnitFacts, unit_facts
+from spotwatch.targets.launcher import count_workers
+
+TAKEN = "77"
+"""The trainer's exit status after another machine has taken the run."""
+SAVED = "75"
+_PRIVATE_PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - PrivateTmp= replaces these, nothing is written
+
+
+async def ask_units(machine: Machine) -> list[Finding]:
+    """Return a line for each setting of each unit that a stop depends on."""
+    findings: list[Finding] = []
+    try:
+        looks = await machine.targets()
+    except ConfigError:
+        return []  # told by the question about targets
+    saves = await machine.saves()
+    for look in looks:
+        if not look.settings.unit:
+            continue
+        try:
+            facts = await in_thread(unit_facts, look.settings.unit)
+        except (ActionError, ConfigError):
+            continue  # told by the question about targets
+        if facts.load_state not in ("loaded", ""):
+            continue
+        workers = await in_thread(count_workers, look.procs)
+        findings += judge_unit(facts, saves, machine.settings.policy, flag=machine.flag, workers=workers)
+    return findings
+
+
+def judge_unit(
+    facts: UnitFacts, saves: Saves, policy: Policy, *, flag: Path, workers: int
+) -> Iterator[Finding]:
+    """Yield what is right and wrong with a unit.
+
+    Args:
+        facts: what systemd says.
+        saves: how long a save takes.
+        policy: gives the safety factor.
+        flag: where the flag is to appear.
+        workers: processes that the trainer made for its own use.
+    """
+    yield _judge_timeout(facts, saves, policy)
+    yield _judge_kill_mode(facts, workers)
+    if facts.kill_signal == signal.SIGKILL:
+        yield fail(
+            "unit.KillSignal", f"{facts.unit}: SIGKILL, which nobody can save on", "set KillSignal=SIGTERM"
+        )
+    yield _judge_restart(facts)
+    if facts.private_tmp and any(place in flag.parents for place in _PRIVATE_PLACES):
+        yield fail(
+            "unit.PrivateTmp",
+            f"{facts.unit} has a /tmp of its own and would never see {flag}",
+            "leave flag.path out, so that the flag is in runtime_dir, or set PrivateTmp=no",
+        )
+
+
+def _judge_timeout(facts: UnitFacts, saves: Saves, policy: Policy) -> Finding:
+    name = "unit.TimeoutStopSec"
+    limit = facts.timeout_stop_seconds
+    careful = saves.seconds * policy.safety_factor
+    allowed = "infinity" if limit is None else f"{limit:g} s"
+    said = f"{facts.unit}: {allowed}; a save may take {saves.seconds:.3g} s ({saves.source})"
+    if limit is None or limit >= careful:
+        return ok(name, said)
+    mend = f"set TimeoutStopSec={max(60, round(2 * careful))} in {facts.unit}"
+    return fail(name, said, mend) if limit < saves.seconds else warn(name, said, mend)
+
+
+def _judge_kill_mode(facts: UnitFacts, workers: int) -> Finding:
+    name = "unit.KillMode"
+    said = f"{facts.unit}: {facts.kill_mode or 'unknown'}"
+    mend = f"set KillMode=mixed in {facts.unit}"
+    if facts.kill_mode in ("mixed", "process", ""):
+        return ok(name, said)
+    if facts.kill_mode == "none":
+        return fail(name, f"{said}, so that a stop tells nobody", mend)
+    if workers:
+        said += f", so that a stop kills the trainer's {workers} workers, and its save with them"
+        return fail(name, said, mend)
+    return warn(name, f"{said}, so that a stop also kills DataLoader's workers, if there are any", mend)
+
+
+def _judge_restart(facts: UnitFacts) -> Finding:
+    name = "unit.Restart"
+    prevented, good = facts.restart_prevent_exit_status.split(), facts.success_exit_status.split()
+    said = f"{facts.unit}: {facts.restart or 'no'}"
+    if facts.restart in ("", "no", "on-abnormal", "on-abort", "on-watchdog", "on-success"):
+        mend = f"set Restart=on-failure in {facts.unit}"
+        return warn(name, f"{said}, so that a crash is not mended by the last checkpoint", mend)
+    if TAKEN not in prevented:
+        return warn(
+            name,
+            f"{said}, also after exit status {TAKEN}: two machines would write one run",
+            f"set RestartPreventExitStatus={TAKEN} in {facts.unit}",
+        )
+    if facts.restart == "on-failure" and SAVED not in (*prevented, *good):
+        return warn(
+            name,
+            f"{said}, and exit status {SAVED} (stopped and saved) counts as a failure",
+            f"set SuccessExitStatus={SAVED} in {facts.unit}",
+        )
+    return ok(name, said)

@@ -8,13 +8,33 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import click
 
 from spotwatch import __version__
 from spotwatch.errors import ConfigError
 
-_COMMANDS = ("run", "exec", "check", "status", "trigger", "emulate", "drill")
+_COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "run": "Watch this machine's cloud, and tell the trainer in time.",
+        "exec": "Run COMMAND under the daemon, and exit with its outcome.",
+        "check": "Is it working, and if not, what is to be done?",
+        "status": "What is watched and in force, the last save, the work at risk.",
+        "trigger": "Give a notice by hand, or take it back.",
+        "emulate": "Play a cloud's metadata service here, and give a notice.",
+        "drill": "Rehearse a whole reclaim, and say whether a step was lost.",
+    }
+)
+"""Each command and what the list says of it: the list is shown without importing any of them."""
+_EPILOG = """\b
+Examples:
+  spotwatch drill --cloud all                    see it work, here and now
+  spotwatch run --unit spot-train.service        watch this machine
+  spotwatch exec -- python train.py              the same, with the trainer as its child
+  spotwatch check                                is it set up right?
+"""
 
 
 class _LazyGroup(click.Group):
@@ -32,16 +52,19 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="spotwatch")
 def cli() -> None:
-    r"""Turn a cloud's "we are taking this machine back" into a checkpoint that is proven to be safe.
+    """Turn a cloud's "we are taking this machine back" into a checkpoint that is proven to be safe.
 
-    \b
-    See it work, here and now:   spotwatch drill --cloud all
-    Watch this machine:          spotwatch run
-    Is it set up right?          spotwatch check
+    `spotwatch COMMAND --help` tells more of each. Exit codes: 0 done, 1 the answer is no, 2 usage or
+    configuration.
     """
 
 

@@ -19,7 +19,7 @@ from spotwatch import providers
 _ROOT = Path(__file__).parents[1]
 _LONGEST_FILE_LINES = 350
 _HEAVY = {"boto3", "botocore", "requests", "torch", "rich"}
-_TRAINER_MAY_IMPORT = {"model", "errors", "clock", "handshake", "interval", "train"}
+_TRAINER_MAY_IMPORT = {"model", "errors", "clock", "handshake", "safe_files", "interval", "train"}
 
 
 def _ids(paths: list[Path]) -> list[str]:

@@ -7,11 +7,9 @@ blocks the loop until it is durable. Importing it does not import torch.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import platform
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,19 +18,18 @@ from types import TracebackType
 from typing import Self
 
 import spotwatch
-from spotwatch.clock import read_boot_id
 from spotwatch.errors import ConfigError, RunTaken, StoreError
-from spotwatch.handshake import Saved, Status
-from spotwatch.train import runtime
-from spotwatch.train.heartbeat import Heartbeat
+from spotwatch.handshake import Saved
+from spotwatch.train import options
+from spotwatch.train.link import Link
 from spotwatch.train.manifest import Manifest, crc32
-from spotwatch.train.orders import Mark, Orders
+from spotwatch.train.orders import Mark
 from spotwatch.train.registry import RANK_FILE, Registry
 from spotwatch.train.resume import Loaded, Resume
 from spotwatch.train.schedule import Schedule, pause_seconds
-from spotwatch.train.signals import StopSignals, worker_init
+from spotwatch.train.signals import worker_init
 from spotwatch.train.state import State
-from spotwatch.train.store import Store, open_store
+from spotwatch.train.store import Store
 
 log = logging.getLogger("spotwatch.train")
 
@@ -41,11 +38,9 @@ DURABLE = 75
 NOT_DURABLE = 76
 TAKEN = 77
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # How long a last save is tried again when no deadline is known, and what is left for the exit when one is.
 _LAST_TRIES_SECONDS = 30.0
 _EXIT_SECONDS = 2.0
-_TELLING = frozenset({"resuming", "training", "seen", "staged", "uploading"})
 
 
 class _StopAskedError(Exception):
@@ -91,45 +86,23 @@ class Checkpointer:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         env = os.environ if environ is None else environ
-        self.run_id = env.get("SPOTWATCH_RUN_ID") or run_id or ""
-        where = env.get("SPOTWATCH_CHECKPOINT_URL") or url
-        if not _RUN_ID.fullmatch(self.run_id):
-            raise ConfigError(f"run_id {self.run_id!r}: wants 1 to 100 of A-Z a-z 0-9 . _ -, no dot first")
-        if where is None:
-            raise ConfigError("no checkpoint URL: give one, or set SPOTWATCH_CHECKPOINT_URL")
         if keep < 1:
             raise ConfigError(f"keep={keep}: at least 1")
-        ranks = (env.get("WORLD_SIZE") or "1") if world_size is None else str(world_size)
-        if ranks != "1":
-            raise ConfigError(
-                f"{ranks} ranks: this version saves one process; if each rank is a run of its own, say so "
-                f"with world_size=1 and a run_id for each"
-            )
-        is_path = isinstance(where, (str, os.PathLike))
-        store = open_store(os.fspath(where), self.run_id, env) if is_path else where  # type: ignore[arg-type]
-        self._registry = Registry(store, self.run_id)  # type: ignore[arg-type]  # narrowed by is_path
+        store, self.run_id = options.resolve(url, run_id, world_size, env)
+        self._registry = Registry(store, self.run_id)
         self._keep = keep
-        self._allow_fresh = allow_fresh or env.get("SPOTWATCH_ALLOW_FRESH", "") not in ("", "0")
+        self._allow_fresh = allow_fresh or options.insists_on_fresh(env)
         self._patience_seconds = patience_seconds
         self._give_up_after = give_up_after
         self._schedule = Schedule(every, every_steps, every_seconds)
         self._state = State()
-        self._signals = StopSignals()
-        runtime_dir = runtime.find_runtime_dir(env)
-        self._orders = Orders(runtime_dir, runtime.flag_paths(env, runtime_dir), read_boot_id())
         self._step = -1
         self._saved = Saved()
         self._saved_step = -1
         self._wants_out = False
         self._taken = False
         self._exit_code: int | None = None
-        self._said: tuple[str, int] = ("", 0)
-        self._heart = Heartbeat(
-            runtime_dir,
-            Status(run_id=self.run_id, pid=os.getpid(), at=datetime.now(UTC), phase="training"),
-            self._watch,
-            lambda: self._step,
-        )
+        self._link = Link(self.run_id, env, lambda: self._step)
 
     @property
     def exit_code(self) -> int:
@@ -156,8 +129,8 @@ class Checkpointer:
         """
         if self._state.is_empty:
             raise ConfigError("nothing is tracked; call track(model=..., optimizer=...) before resume()")
-        self._begin()
-        self._heart.tell(phase="resuming")
+        self._link.begin()
+        self._link.heart.tell(phase="resuming")
         search = Resume(self._registry, self._patience_seconds, self._leave_if_told)
         name = RANK_FILE.format(0)
 
@@ -178,11 +151,11 @@ class Checkpointer:
         if loaded is not None:
             self._adopt(loaded.manifest)
             # No work is unsaved, so an order to save is answered. A flag touched by hand has its save.
-            mark = self._orders.mark()
+            mark = self._link.orders.mark()
             self._answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
         self._schedule.begin(self._step)
-        self._heart.count_from(self._step)
-        self._heart.tell(phase="training", error="; ".join(search.problems)[:500])
+        self._link.heart.count_from(self._step)
+        self._link.heart.tell(phase="training", error="; ".join(search.problems)[:500])
         log.info(
             "run %s goes on from step %d (%s)", self.run_id, self._step, self._registry.parent or "fresh"
         )
@@ -195,12 +168,13 @@ class Checkpointer:
             StoreError: saving has failed `give_up_after` times in a row.
         """
         self._step = step
-        schedule = self._schedule
+        self._wants_out = False
+        schedule, link = self._schedule, self._link
         if (
             step >= schedule.next_step
-            or self._orders.stop
-            or self._orders.flush
-            or self._signals.stop
+            or link.orders.stop
+            or link.orders.flush
+            or link.signals.stop
             or time.monotonic() >= schedule.next_at
         ):
             return self._boundary(step)
@@ -222,7 +196,7 @@ class Checkpointer:
         self._save(step)
 
     def __enter__(self) -> Self:
-        self._begin()
+        self._link.begin()
         return self
 
     def __exit__(
@@ -232,7 +206,10 @@ class Checkpointer:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:
                 self._exit_code = NOT_DURABLE
-            self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
+            if self._exit_code == DURABLE:
+                self._end("durable")
+            else:
+                self._end("failed", repr(error))
             return
         if self._exit_code is None:
             durable = self._save_at_last(self._step)
@@ -241,20 +218,14 @@ class Checkpointer:
 
     @property
     def _is_stopping(self) -> bool:
-        return self._signals.stop or self._orders.stop or self._taken
-
-    def _begin(self) -> None:
-        self._signals.install()
-        self._orders.look()
-        self._heart.start()
+        return self._link.is_stopping or self._taken
 
     def _end(self, phase: str, error: str = "") -> None:
-        self._heart.stop()
-        self._heart.tell(phase=phase, eta_seconds=None, error=error[:500] or self._heart.status.error)
-        self._signals.restore()
+        told = self._link.is_stopping and self._exit_code in (DURABLE, NOT_DURABLE)
+        self._link.end(phase, error, leaving=told)
 
     def _boundary(self, step: int) -> bool:
-        self._orders.look()
+        self._link.orders.look()
         if not self._is_stopping:
             if time.monotonic() < self._schedule.pause_until:
                 return False
@@ -285,14 +256,15 @@ class Checkpointer:
         if step < 0 or self._taken:
             return not self._taken
         if step == self._saved_step:
-            self._answer(self._orders.mark())
+            self._answer(self._link.orders.mark())
             return True
-        deadline = self._orders.deadline
+        deadline = self._link.orders.deadline
         seconds = _LAST_TRIES_SECONDS
         if deadline is not None:
             seconds = (deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS
         give_up_at = time.monotonic() + seconds
-        for failures in itertools.count(1):
+        self._schedule.failures = 0
+        while True:
             try:
                 self._save(step)
             except RunTaken:
@@ -300,25 +272,23 @@ class Checkpointer:
                 return False
             except (StoreError, ConfigError) as error:
                 self._failed(error)
-                pause = pause_seconds(failures)
+                pause = pause_seconds(self._schedule.failures)
                 if isinstance(error, ConfigError) or time.monotonic() + pause > give_up_at:
                     log.exception("step %d is not saved", step)
                     return False
                 time.sleep(pause)
             else:
                 return True
-        raise AssertionError  # count() has no end
 
     def _save(self, step: int) -> None:
-        mark = self._orders.mark()
+        mark = self._link.orders.mark()
         begun = time.monotonic()
         eta = self._saved.save_seconds or None
-        self._heart.tell(
-            phase="seen" if mark.seq > self._saved.seq else "training", seq=mark.seq, eta_seconds=eta
-        )
+        phase = "seen" if mark.seq > self._saved.seq else "training"
+        self._link.heart.tell(phase=phase, seq=mark.seq, eta_seconds=eta)
         try:
             body, state = self._state.capture()
-            self._heart.tell(phase="uploading")
+            self._link.heart.tell(phase="uploading")
             manifest = self._registry.publish(
                 step=step,
                 body=body,
@@ -326,18 +296,19 @@ class Checkpointer:
                 versions={"spotwatch": spotwatch.__version__, "python": platform.python_version()},
                 now=lambda: datetime.now(UTC),
             )
-        except RunTaken:
+        except RunTaken as error:
             self._taken = True
+            self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
             raise
         took = time.monotonic() - begun
         self._adopt(manifest, took)
-        self._heart.tell(phase="durable", eta_seconds=None, error="")
+        self._link.heart.tell(phase="durable", eta_seconds=None, error="")
         self._answer(mark)
         self._schedule.saved(step, took)
         log.info("step %d is durable: %s, %d bytes, %.2f s", step, self._saved.url, manifest.size_bytes, took)
         for old in self._registry.prune(self._keep, manifest):
             log.info("removed %s", old)
-        self._heart.tell(phase="training", only_in=("durable",))
+        self._link.heart.tell(phase="training", only_in=("durable",))
 
     def _adopt(self, manifest: Manifest, took: float = 0.0) -> None:
         self._step = self._saved_step = manifest.step
@@ -355,13 +326,13 @@ class Checkpointer:
     def _answer(self, mark: Mark) -> None:
         # The daemon reads the status first; a flag removed before it would be an answer without a proof.
         self._saved = replace(self._saved, seq=max(self._saved.seq, mark.seq))
-        self._heart.tell(saved=self._saved, seq=mark.seq)
-        self._orders.answered(mark, stall_seconds=self._saved.stall_seconds)
+        self._link.heart.tell(saved=self._saved, seq=mark.seq)
+        self._link.orders.answered(mark, stall_seconds=self._saved.stall_seconds)
 
     def _failed(self, error: Exception) -> None:
         pause = self._schedule.failed()
         log.warning("step %d is not saved, again in %.0f s: %s", self._step, pause, error)
-        self._heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
+        self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
 
     def _leave_if_told(self) -> None:
         if self._is_stopping:
@@ -373,25 +344,7 @@ class Checkpointer:
             self._end("failed", "stopped before anything was saved")
         else:
             self._adopt(manifest)
-            self._answer(self._orders.mark())
+            self._answer(self._link.orders.mark())
             self._end("durable")
         log.warning("a stop is in force: not training on; exit %d", self._exit_code)
         return self._exit_code
-
-    def _watch(self) -> None:
-        orders = self._orders
-        orders.look()
-        eta = self._saved.save_seconds or None
-        if orders.due and orders.seq > max(self._heart.status.seq, orders.saved_seq):
-            self._heart.tell(only_in=_TELLING, phase="seen", seq=orders.seq, eta_seconds=eta)
-        elif self._signals.stop:
-            self._heart.tell(only_in=("training",), phase="seen", eta_seconds=eta)
-        elif not orders.due and self._heart.status.phase == "seen":
-            self._heart.tell(only_in=("seen",), phase="training", eta_seconds=None)  # it was withdrawn
-        news = (self._signals.name, orders.seq if orders.due else self._said[1])
-        if news != self._said:
-            self._said = news
-            what = "stop" if self._is_stopping else "save"
-            log.warning(
-                "told to %s (%s): at the next step", what, self._signals.name or orders.why or orders.seq
-            )

@@ -82,6 +82,13 @@ class Heartbeat:
             self._status = replace(self._status, **changes)
             self._write()
 
+    def attach(self, runtime_dir: Path) -> None:
+        """Write to a daemon that appeared later."""
+        with self._lock:
+            self._runtime_dir = runtime_dir
+            self._prepare()
+            self._write()
+
     def count_from(self, step: int) -> None:
         """Measure the speed from `step` on: what was resumed took this process no time."""
         with self._lock:
@@ -131,6 +138,7 @@ class Heartbeat:
             self._warned = False
         except HandshakeError as error:
             self._warn(str(error))
+            self._prepare()  # a daemon that was restarted may have made the directory anew
 
     def _warn(self, text: str) -> None:
         if not self._warned:

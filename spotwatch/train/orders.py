@@ -79,6 +79,12 @@ class Orders:
         """A save is asked for."""
         self.looked = False
 
+    def attach(self, runtime_dir: Path, flags: Sequence[tuple[Path, bool]]) -> None:
+        """Listen to a daemon that appeared later."""
+        with self._lock:
+            self._runtime_dir, self._paths = runtime_dir, tuple(flags)
+            self.look()
+
     @property
     def due(self) -> bool:
         """Tell whether the training loop has something to do for the daemon."""

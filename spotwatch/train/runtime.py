@@ -6,7 +6,6 @@ It reads no order and makes nothing. Standard library only.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -14,30 +13,22 @@ from pathlib import Path
 
 from spotwatch import handshake
 
-log = logging.getLogger("spotwatch.train")
-
 COMMON_FLAG = Path("/tmp") / handshake.FLAG  # noqa: S108 - a flag that anyone may touch; it is rate limited
 """The flag that people touch by hand, and that older scripts know."""
 
 
-def find_runtime_dir(environ: Mapping[str, str]) -> Path | None:
-    """Return the directory shared with the daemon; None when there is none to be trusted."""
+def find_runtime_dir(environ: Mapping[str, str]) -> tuple[Path | None, str]:
+    """Return the directory shared with the daemon, if one can be trusted, and what is wrong with others."""
     named = environ.get("SPOTWATCH_RUNTIME_DIR")
-    if named:
-        path = Path(named).expanduser().absolute()
-        problem = distrust(path)
-        if problem:
-            log.warning("no daemon is heard, only signals: runtime directory %s %s", path, problem)
-            return None
-        return path
-    for path in _usual(environ):
-        if not os.path.lexists(path):
+    problems: list[str] = []
+    for path in [Path(named).expanduser().absolute()] if named else _usual(environ):
+        if not named and not os.path.lexists(path):
             continue
         problem = distrust(path)
         if not problem:
-            return path
-        log.warning("runtime directory %s is passed over: it %s", path, problem)
-    return None
+            return path, "; ".join(problems)
+        problems.append(f"runtime directory {path} {problem}")
+    return None, "; ".join(problems)
 
 
 def _usual(environ: Mapping[str, str]) -> list[Path]:

@@ -48,14 +48,22 @@ class StopSignals:
             self._before[number] = before
             signal.signal(number, self._handle)
 
-    def restore(self) -> None:
-        """Put back what was installed before."""
+    def restore(self, *, leaving: bool = False) -> None:
+        """Put back what was installed before.
+
+        Args:
+            leaving: the process ends now because it was told to; the same wish told again on its way out, by
+                a signal after an order, must not change the exit status of a save that is durable.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         for number, before in self._before.items():
             # A handler set by C code reads as None and cannot be set again.
-            if signal.getsignal(number) == self._handle and before is not None:
-                signal.signal(number, before)
+            if signal.getsignal(number) != self._handle or before is None:
+                continue
+            # Ignored, not handled: Python takes its handlers away a moment before the process is gone.
+            keeps_out = leaving and number is not signal.SIGINT
+            signal.signal(number, signal.SIG_IGN if keeps_out else before)
         self._before.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

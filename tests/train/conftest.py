@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from spotwatch.clock import read_boot_id
+from spotwatch.errors import StoreError
 from spotwatch.handshake import FLAG, Order, Status
 from spotwatch.model import Do
 from spotwatch.safe_files import create_exclusively, write_atomically
 from spotwatch.train import Checkpointer
+from spotwatch.train.signals import STOPPING
+from spotwatch.train.store_dir import DirectoryStore
 
 
 class Counter:
@@ -163,3 +167,28 @@ def s3() -> Iterator[S3]:
         host, port = server.get_host_and_port()
         yield S3(f"http://{host}:{port}")
         server.stop()
+
+
+class Broken(DirectoryStore):
+    """A store that refuses so many writes."""
+
+    refusals = 0
+
+    def put(self, key: str, body: bytes | memoryview) -> None:
+        """Refuse, or store."""
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError("the bucket is on fire")
+        super().put(key, body)
+
+
+@pytest.fixture
+def handlers_come_back() -> Iterator[None]:
+    """Check that signals are given back, and give them back."""
+    before = [signal.getsignal(number) for number in STOPPING]
+    yield
+    after = [signal.getsignal(number) for number in STOPPING]
+    for number, handler in zip(STOPPING, before, strict=True):
+        signal.signal(number, handler)
+    # Ignored when the process was told to leave: told again, it must not die of it.
+    assert after in (before, [signal.SIG_IGN, signal.SIG_IGN, before[2]])

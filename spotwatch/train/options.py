@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which store and which run are meant: the program's arguments, and the environment that outranks them.
+
+A rehearsal replaces both without touching the program. Nothing is opened or written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.store import Store, open_store
+
+# It becomes a directory, a part of a key and the name of a status file.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def resolve(
+    url: str | os.PathLike[str] | Store | None,
+    run_id: str | None,
+    world_size: int | None,
+    environ: Mapping[str, str],
+) -> tuple[Store, str]:
+    """Return the store of the run, and the run's id.
+
+    Raises:
+        ConfigError: one is missing or cannot be used, or the run has more ranks than can be saved.
+    """
+    run_id = environ.get("SPOTWATCH_RUN_ID") or run_id or ""
+    if not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(f"run_id {run_id!r}: wants 1 to 100 of A-Z a-z 0-9 . _ -, a letter or digit first")
+    ranks = (environ.get("WORLD_SIZE") or "1") if world_size is None else str(world_size)
+    if ranks != "1":
+        raise ConfigError(
+            f"{ranks} ranks: this version saves one process; if each rank is a run of its own, say so with "
+            f"world_size=1 and a run_id for each"
+        )
+    where = environ.get("SPOTWATCH_CHECKPOINT_URL") or url
+    if where is None:
+        raise ConfigError("no checkpoint URL: give one, or set SPOTWATCH_CHECKPOINT_URL")
+    if isinstance(where, (str, os.PathLike)):
+        return open_store(os.fspath(where), run_id, environ), run_id
+    return where, run_id
+
+
+def insists_on_fresh(environ: Mapping[str, str]) -> bool:
+    """Tell whether the user asked to begin at 0 when no checkpoint verifies."""
+    return environ.get("SPOTWATCH_ALLOW_FRESH", "").lower() not in ("", "0", "false", "no")

@@ -28,6 +28,8 @@ from spotwatch.errors import SpotwatchError
 
 _ANSWER_SECONDS = 3.0
 """How long the daemon may take to write down the last answer after the trainer has left."""
+_WARM_SECONDS = 2.0
+"""How long a user's trainer has trained when the notice comes."""
 _NOBODY_TRACES = "your trainer does not write down which steps it executes"
 _NO_STATUS = "your trainer does not report to the daemon; one that uses spotwatch.train does"
 # Who the replacement is: a notice must never concern it because it looks like the machine that is gone.
@@ -68,8 +70,10 @@ class _Reclaim:
     async def play(self) -> None:
         """Lose the first machine, and finish on the second."""
         steps = await self._first_machine()
-        if self._scene.is_own and self._seen.has_status and not self._has_save:
-            self._name("final_exit_code", "nothing was saved, so there was nothing to go on from")
+        is_hopeless = not self._has_save and self._seen.first_exit_code != SAVED_EXIT
+        if self._scene.is_own and is_hopeless:
+            # It would begin anew, and for all that is known take days.
+            self._name("final_exit_code", "nothing was saved, so the replacement had nothing to go on from")
             return
         await self._second_machine(steps)
 
@@ -97,7 +101,7 @@ class _Reclaim:
                 await self._note_first(machine, watch, trainer.returncode, announced_at, left_at)
         finally:
             killed = await machine.destroy()
-            self._say(f"machine 1 is gone: {killed} processes killed, its directory removed")
+            self._say(f"machine 1 is gone: all its processes killed ({killed}), its directory removed")
         if seen.first_exit_code is None:
             seen.first_exit_code = 137
             seen.troubles.append("the trainer was still running when its machine was taken away")
@@ -116,7 +120,7 @@ class _Reclaim:
             if not scene.is_own:
                 return len(scene.steps(self._cloud)) >= scene.plan.notice_step
             if watch.trains_since is not None:
-                return time.monotonic() >= watch.trains_since + 1
+                return time.monotonic() >= watch.trains_since + _WARM_SECONDS
             # A trainer that reports is waited for; of one that does not, only the time is known.
             patience = scene.notice_after_seconds
             return watch.status is None and time.monotonic() >= started_at + patience
@@ -125,7 +129,7 @@ class _Reclaim:
         if not scene.is_own:
             self._say(f"training, at step {scene.steps(self._cloud)[-1]} of {scene.plan.total_steps}")
         elif watch.status is not None:
-            self._say(f"training, at step {watch.status.step}")
+            self._say("training, by its own word")
         else:
             self._say("the trainer runs; it does not report its steps")
 
@@ -148,8 +152,10 @@ class _Reclaim:
         seen = self._seen
         if watch.ordered_at:
             seen.notice_to_order_seconds = min(watch.ordered_at.values()) - announced_at
+        elif code == 0:
+            seen.troubles.append("the trainer had finished before it was told; make its run longer")
         else:
-            seen.troubles.append("no order came before the machine was gone")
+            seen.troubles.append("no order came before the trainer or its machine was gone")
         status = watch.status
         seen.has_status = status is not None
         if watch.saved_at:
@@ -206,18 +212,16 @@ class _Reclaim:
 
         def is_finished() -> bool:
             _raise_error_of(looking)
-            if seen.resume_seconds is None:
-                has_begun = (
-                    watch.trains_since is not None
-                    if scene.is_own
-                    else len(scene.steps(self._cloud)) > steps_before
-                )
-                if has_begun:
+            if not scene.is_own and seen.resume_seconds is None:
+                steps = scene.steps(self._cloud)
+                if len(steps) > steps_before:
                     seen.resume_seconds = time.monotonic() - started_at
-                    self._say("goes on training")
+                    self._say(f"goes on training with step {steps[steps_before]}")
             return trainer.returncode is not None
 
         await wait_until(is_finished, scene.limit_seconds, "the trainer on machine 2 to finish")
+        if scene.is_own and watch.trains_since is not None:
+            seen.resume_seconds = watch.trains_since - started_at
         if seen.resume_seconds is None:
             self._name("resume_seconds", _NO_STATUS if watch.status is None else "it took no step there")
 
@@ -226,11 +230,15 @@ class _Reclaim:
         if scene.is_own:
             self._name("bit_identical", "there is no uninterrupted run of your trainer to compare with")
             self._name("steps_executed_twice", _NOBODY_TRACES)
+            lost = max(0, self._last_step - watch.resumed_step)
             if not (seen.has_status and watch.status):
                 self._name("steps_lost", _NOBODY_TRACES)
-                return
-            seen.steps_lost = max(0, self._last_step - watch.resumed_step)
-            self._say(f"by its own word it was at step {self._last_step}, and resumed {watch.resumed_step}")
+            elif seen.first_exit_code == SAVED_EXIT:
+                seen.steps_lost = lost
+                self._say(f"by its own word: left at step {self._last_step}, resumed {watch.resumed_step}")
+            else:
+                # Its last word may be five seconds older than its end.
+                self._name("steps_lost", f"your trainer left without saying where; {lost} at the least")
             return
         steps = count_steps(before, scene.steps(self._cloud)[len(before) :], scene.plan.total_steps)
         if steps is None:

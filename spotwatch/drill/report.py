@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spotwatch.drill.verdict import NOT_REACHED
+
 _TAIL_LINES = 12
 _TAIL_BYTES = 64 * 1024
 _LABEL_WIDTH = 26
@@ -22,7 +24,8 @@ def verdict_lines(document: Mapping[str, Any], logs: Path | None) -> list[str]:
     lines = ["", *_table(clouds)]
     for cloud in clouds:
         lines += [f"{cloud['cloud']}: {problem}" for problem in cloud["problems"]]
-        lines += [f"{cloud['cloud']}: {name} is not known: {why}" for name, why in cloud["unknown"].items()]
+        named = {name: why for name, why in cloud["unknown"].items() if why != NOT_REACHED}
+        lines += [f"{cloud['cloud']}: {name} is not known: {why}" for name, why in named.items()]
     if logs is not None:
         failed = [str(cloud["cloud"]) for cloud in clouds if cloud["verdict"] != "pass"]
         for path in sorted(logs.iterdir()):

@@ -14,6 +14,7 @@ from spotwatch.drill.plan import FLUSHING
 
 SAVED_EXIT = 75
 """A trainer that was stopped and has a durable save (`docs/handshake.md`)."""
+NOT_REACHED = "the rehearsal did not get that far"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,11 +84,10 @@ def problems(outcome: Outcome) -> list[str]:
     if order is not None and order > o.order_limit_seconds:
         found.append(f"the order came after {order:.2f} s; the limit is {o.order_limit_seconds:g} s")
     found += _wrong_orders(o)
-    for name in _VALUES:
-        is_excused = o.is_own and name in _MAY_BE_UNKNOWN
-        if getattr(o, name) is None and not is_excused:
-            found.append(f"{name} is unknown: {o.unknown.get(name, 'the rehearsal did not get that far')}")
-    return found
+    excused = _MAY_BE_UNKNOWN if o.is_own else frozenset()
+    missing = [name for name in _VALUES if getattr(o, name) is None and name not in excused]
+    # After trouble much is missing, and the trouble is the reason.
+    return found or [f"{name} is unknown: {o.unknown.get(name, NOT_REACHED)}" for name in missing]
 
 
 def cloud_document(outcome: Outcome) -> Mapping[str, Any]:
@@ -109,7 +109,7 @@ def cloud_document(outcome: Outcome) -> Mapping[str, Any]:
         "notice_to_exit_seconds": _rounded(o.notice_to_exit_seconds),
         "resume_seconds": _rounded(o.resume_seconds),
         "orders": [{"do": do, "answer": answer or None} for do, answer in o.orders],
-        "unknown": {name: o.unknown.get(name, "the rehearsal did not get that far") for name in missing},
+        "unknown": {name: o.unknown.get(name, NOT_REACHED) for name in missing},
         "problems": found,
         "verdict": "fail" if found else "pass",
     }

@@ -40,15 +40,19 @@ class Watch:
         self._timeline = timeline
         self._has_flag = False
         self._seen_seq = 0
+        self._resumed_step: int | None = None
         self.status: Status | None = None
         """The trainer's last word; None: it has said nothing."""
         self.trains_since: float | None = None
-        """When its first step was seen in the status; monotonic, as all moments here."""
-        self.resumed_step = 0
-        """The step from which it said that it goes on."""
+        """When it said that it trains; monotonic, as all moments here."""
         self.ordered_at: dict[int, float] = {}
         self.saved_at: dict[int, float] = {}
         """When a durable save was seen that contains the order of that number."""
+
+    @property
+    def resumed_step(self) -> int:
+        """Return the step from which the trainer said that it goes on; 0: from the beginning."""
+        return self._resumed_step or 0
 
     def look(self) -> None:
         """See what is there now.
@@ -87,10 +91,12 @@ class Watch:
         if status.phase == "seen" and status.seq > self._seen_seq:
             self._seen_seq = status.seq
             self._say("the trainer has seen it")
-        if self.trains_since is None and status.phase not in ("resuming", "waiting"):
-            self.resumed_step = saved.step if saved.at is not None else 0
-            if status.step > self.resumed_step:
-                self.trains_since = now
+        if status.phase in ("resuming", "waiting"):
+            self.trains_since = None
+        elif self.trains_since is None:
+            self.trains_since = now
+        if saved.at is not None and self._resumed_step is None:
+            self._resumed_step = min(saved.step, status.step)
         self.status = status
         self._timeline.progress(self._cloud, f"step {status.step}")
 

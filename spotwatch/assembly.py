@@ -20,10 +20,9 @@ from spotwatch.actions.hook import HookTeller
 from spotwatch.child import Child
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
-from spotwatch.delivery import Parts
 from spotwatch.detection import detect
 from spotwatch.dry_run import DryHandshake, DryTarget, DryTeller
-from spotwatch.errors import ActionError, HandshakeError
+from spotwatch.errors import ActionError, ConfigError, HandshakeError
 from spotwatch.journal import FileJournal, Journal, MemoryJournal, read_journal
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.ledger import Ledger
@@ -32,6 +31,7 @@ from spotwatch.metrics import Metrics
 from spotwatch.model import Event
 from spotwatch.narrator import Narrator
 from spotwatch.owners import Owners
+from spotwatch.parts import Parts
 from spotwatch.policy import estimate
 from spotwatch.provider_making import make_provider
 from spotwatch.providers import Confirmer, Provider, Receiver, Windowed
@@ -88,7 +88,10 @@ class Assembly:
         """Make everything; what was made is taken apart again if a later part fails."""
         async with AsyncExitStack() as stack:
             self.targets = self._make_targets()
-            self._owners = Owners(self._settings.flag.owner, self.targets, self._clock)
+            self._owners = Owners(
+                self._settings.flag.owner, self.targets, self._clock, on_found=self._share_runtime_dir
+            )
+            await self._owners.refresh()
             prepare_runtime_dir(self._settings, self._owners.of_flag())
             stack.enter_context(lock_runtime_dir(self._settings.runtime_dir))
             self.ledger = Ledger(self._clock)
@@ -227,8 +230,16 @@ class Assembly:
             targets=self.targets,
             confirmers=self._confirmers,
             release=settings.release,
+            before_order=self._owners.refresh,
         )
         self.runner = Runner(self.parts)
+
+    def _share_runtime_dir(self, owner: tuple[int, int]) -> None:
+        """Let a trainer in whose user became known only now: it must be able to remove the flag."""
+        try:
+            prepare_runtime_dir(self._settings, owner)
+        except ConfigError as error:
+            self._log.warning("check", problem=str(error))
 
     def _make_tellers(self) -> list[Teller]:
         tellers: list[Teller] = [HookTeller(self._settings.hook)]

@@ -7,51 +7,25 @@ daemon that dies anywhere goes on where it was. It decides neither what is order
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Collection
 from typing import Any
 
-from spotwatch.actions.handshake import FlagState, HandshakeAction
-from spotwatch.cases import Case, Order, Phase
-from spotwatch.clock import Clock
-from spotwatch.config import Release
+from spotwatch.actions.handshake import FlagState
+from spotwatch.cases import Case, Phase
 from spotwatch.errors import ActionError, HandshakeError
-from spotwatch.journal import Journal
-from spotwatch.ledger import Ledger
 from spotwatch.model import Do, Kind, Notice, Step
-from spotwatch.policy import Policy, respond
-from spotwatch.providers import Confirmer
-from spotwatch.stopping import are_gone, evidence, find_all, stop_one
-from spotwatch.targets import Target
-from spotwatch.telling import Tellers
-from spotwatch.trainers import Trainers
+from spotwatch.parts import Parts
+from spotwatch.policy import respond
+from spotwatch.records import Order
+from spotwatch.stopping import Stopper, are_gone, find_all, is_nobody_left
+
+__all__ = ["Delivery", "Parts"]
 
 JOURNAL_SECONDS = 0.2
 """How long an order waits at most for its journal row."""
-SEEN_SECONDS = 2.0
-SEEN_SHARE = 0.05
-"""A trainer of the library may take min(2 s, 5 % of the window) to say that it has seen a stop."""
-RETRY_SECONDS = 1.0
 
 HANDSHAKE = "handshake"
 FLAG = "flag"
-
-
-@dataclass(slots=True, kw_only=True)
-class Parts:
-    """What an order is delivered with."""
-
-    ledger: Ledger
-    policy: Policy
-    clock: Clock
-    journal: Journal
-    handshake: HandshakeAction
-    trainers: Trainers
-    tellers: Tellers
-    targets: Sequence[Target] = ()
-    confirmers: Mapping[str, Confirmer] = field(default_factory=dict)
-    release: Release = field(default_factory=Release)
 
 
 class Delivery:
@@ -63,19 +37,23 @@ class Delivery:
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
-        self.replayed_seq = parts.ledger.state.highest_seq
-        """Orders up to this one are of an earlier life: evidence comes before a second signal."""
+        self.stopper = Stopper(parts, self.act)
+        self.replayed_seq = self.stopper.replayed_seq
         self._errors: dict[str, str] = {}
-        self._retry_at: dict[str, float] = {}
-        self._waited_for_seen: set[int] = set()
         self._announced = {case.notice.id for case in parts.ledger.open_cases() if case.last_seq}
 
-    async def give(self, step: Step) -> None:
-        """Make `step` the order in force, and tell it."""
+    async def give(self, step: Step, *, starts: Collection[str] = ()) -> None:
+        """Make `step` the order in force, and tell it.
+
+        Args:
+            step: what is due.
+            starts: labels of targets to be started again, when `step` lifts a stop.
+        """
         p = self._p
         in_force = p.handshake.order_in_force()
         seq = 1 + max(p.ledger.state.highest_seq, in_force.seq if in_force else 0, p.trainers.highest_seq())
-        procs = await find_all(p.targets) if step.do is Do.STOP else {}
+        await p.before_order()
+        procs = await find_all(p.targets) if step.do is Do.STOP else {label: [] for label in starts}
         order = p.ledger.order(step, seq, procs=procs)
         await p.journal.flushed(JOURNAL_SECONDS)
         await self.tell(order)
@@ -96,9 +74,33 @@ class Delivery:
         if order.do is Do.FLUSH:
             self._raise_owed_flag(order)
         elif order.do is Do.STOP:
-            await self._signal_all(order, step, notice)
+            if not self._p.targets or not await self.stopper.stop_all(order, step, notice):
+                self._raise_stop_flag(order)
+        else:
+            await self.stopper.start_all(order)
         if order.do is not Do.NONE:
             self._announce(order)
+
+    async def go_on(self) -> None:
+        """Tell the last order to whoever has not been told, as long as that is of use."""
+        order = self._p.ledger.last_order()
+        if order is None:
+            return
+        is_owed = order.do is Do.STOP and self._p.ledger.is_stop_in_force()
+        if not order.answer or (is_owed and not self.stopper.is_done(order)):
+            await self.tell(order)
+
+    async def recover(self) -> None:
+        """Write again what the directory has lost: some service managers empty it at each restart."""
+        order = self._p.ledger.last_order()
+        if order is None or HANDSHAKE not in order.told:
+            return
+        in_force = self._p.handshake.order_in_force()
+        is_stop = order.do is Do.STOP and self._p.ledger.is_stop_in_force()
+        is_flush = order.do is Do.FLUSH and not order.answer
+        if (is_stop or is_flush) and (in_force is None or in_force.seq < order.seq):
+            self._p.ledger.record("files_lost", seq=order.seq, receivers=[HANDSHAKE, FLAG])
+            await self.tell(order)
 
     async def collect(self) -> None:
         """Record the answer to the last order, if there is one now."""
@@ -109,8 +111,11 @@ class Delivery:
         in_force = p.handshake.order_in_force()
         is_asked = in_force is not None and in_force.seq >= order.seq
         is_flag_gone = FLAG in order.told and is_asked and p.handshake.flag_state() is FlagState.ABSENT
+        is_stop = order.do is Do.STOP
         answer = p.trainers.answer_to(
-            order, is_flag_gone=is_flag_gone, are_processes_gone=order.do is Do.STOP and are_gone(order)
+            order,
+            is_flag_gone=is_flag_gone and (not is_stop or is_nobody_left(order)),
+            are_processes_gone=is_stop and are_gone(order),
         )
         if answer:
             self._record_answer(order, answer)
@@ -217,55 +222,6 @@ class Delivery:
                 p.ledger.record("told", seq=order.seq, receiver=FLAG)
         except HandshakeError as error:
             self._tell_failure(FLAG, str(error), HANDSHAKE, 0.0)
-
-    # -- signals -------------------------------------------------------------------------------------------
-
-    async def _signal_all(self, order: Order, step: Step, notice: Notice) -> None:
-        p = self._p
-        if not p.targets:
-            self._raise_stop_flag(order)
-            return
-        now = p.clock.monotonic()
-        untold = [
-            target
-            for target in p.targets
-            if target.label not in order.told and self._retry_at.get(target.label, now) <= now
-        ]
-        if not untold:
-            return
-        await self._wait_until_seen(order)
-        results = await asyncio.gather(*(self._signal(t, order, step, notice) for t in untold))
-        if not all(results):
-            self._raise_stop_flag(order)
-
-    async def _signal(self, target: Target, order: Order, step: Step, notice: Notice) -> bool:
-        p = self._p
-        if order.seq <= self.replayed_seq:
-            shown = evidence(order, target.label, is_seen=p.trainers.have_seen(order.seq))
-            if shown:
-                p.ledger.record("told", seq=order.seq, receiver=target.label, detail=shown)
-                return True
-        if await self.act("signal", stop_one(target, step, notice), order, key=target.label):
-            p.ledger.record("told", seq=order.seq, receiver=target.label)
-            self._retry_at.pop(target.label, None)
-            return True
-        self._retry_at[target.label] = p.clock.monotonic() + RETRY_SECONDS
-        return False
-
-    async def _wait_until_seen(self, order: Order) -> None:
-        p = self._p
-        if order.seq in self._waited_for_seen or order.seq <= self.replayed_seq or not p.trainers.fresh():
-            return
-        self._waited_for_seen = {order.seq}
-        limit = SEEN_SECONDS
-        if order.deadline is not None:
-            limit = min(limit, max(0.0, (order.deadline - p.clock.now()).total_seconds()) * SEEN_SHARE)
-        end = p.clock.monotonic() + limit
-        while p.clock.monotonic() < end:
-            p.trainers.look()
-            if p.trainers.have_seen(order.seq) or not p.trainers.fresh():
-                return
-            await p.clock.sleep(0.05)
 
     # -- records -------------------------------------------------------------------------------------------
 

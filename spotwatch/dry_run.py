@@ -51,6 +51,7 @@ class DryTarget:
     def __init__(self, real: Target) -> None:
         self._real = real
         self.label = real.label
+        self.signum = real.signum
 
     def find(self) -> tuple[Proc, ...]:
         """Return what the real target finds."""

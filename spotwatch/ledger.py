@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotwatch.cases import STOP_PHASES, Case, Order, Phase, clamped, is_stale, merge
+from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, merge
 from spotwatch.clock import Clock
 from spotwatch.errors import SpotwatchError
 from spotwatch.model import Answer, Do, Event, Notice, Step
 from spotwatch.policy import CaseView, MeasuredSave, Progress
+from spotwatch.records import Order
 from spotwatch.state import State
 
 ABSENT_ANSWERS = 3

@@ -11,12 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from spotwatch.actions import Occasion
-from spotwatch.cases import Order, Phase
-from spotwatch.delivery import Delivery, Parts
+from spotwatch.cases import Phase
+from spotwatch.delivery import Delivery
 from spotwatch.errors import ActionError, ProviderError
 from spotwatch.model import Certainty, Do, Event, Kind, Notice, Step
+from spotwatch.parts import Parts
 from spotwatch.policy import Plan, estimate, plan
 from spotwatch.providers import Confirmer
+from spotwatch.records import Order
 
 TICK_SECONDS = 1.0
 WAITING_TICK_SECONDS = 0.2
@@ -78,18 +80,19 @@ class Runner:
             await self.delivery.give(due)
             self.plan = self._make_plan()
         else:
-            order = p.ledger.last_order()
-            if order is not None and not order.answer:
-                await self.delivery.tell(order)
+            await self.delivery.go_on()
         await self._release()
         self._tell_what_is()
 
     async def give_overdue_stop(self) -> None:
-        """Give a stop that became due while no daemon ran; before the first poll."""
+        """Go on with a stop of an earlier life, or give one that is overdue; before the first poll."""
         self._p.trainers.look()
+        await self.delivery.recover()
         self.plan = self._make_plan()
         if self.plan.stop is not None and self.plan.stop.at <= self._p.clock.now():
             await self.delivery.give(self.plan.stop)
+        elif self.last_stop() is not None:
+            await self.delivery.go_on()
 
     async def stop_now(self, why: str) -> None:
         """Order a stop at once, because this machine or pod is being shut down."""
@@ -157,10 +160,12 @@ class Runner:
         is_over = not p.ledger.is_stop_in_force() if order.do is Do.STOP else not p.ledger.open_cases()
         if not is_over:
             return
-        stopped = [target for target in p.targets if target.label in order.told]
-        await self.delivery.give(Step(at=p.clock.now(), do=Do.NONE, why="no notice is in force any more"))
-        for target in stopped if order.do is Do.STOP else ():
-            await self.delivery.act("start", target.start(), order, key=f"start {target.label}")
+        # Whoever was found then may have left by the order alone, before any signal.
+        stopped = [t.label for t in p.targets if t.label in order.told or t.label in order.procs]
+        await self.delivery.give(
+            Step(at=p.clock.now(), do=Do.NONE, why="no notice is in force any more"),
+            starts=stopped if order.do is Do.STOP else (),
+        )
 
     async def _lift_orphan(self) -> None:
         """Lift a stop whose journal was lost, if no provider has explained it meanwhile."""

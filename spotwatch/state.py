@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spotwatch.cases import Case, Order, Phase, SaveRecord, as_moment
+from spotwatch.cases import Case, Phase
 from spotwatch.model import Do, Event, to_rfc3339
+from spotwatch.records import Order, SaveRecord, as_moment
 
 KEPT_ORDERS = 20
 KEPT_SAVES = 5
@@ -118,8 +119,20 @@ def _joined(state: State, event: Event) -> None:
 
 def _told(state: State, event: Event) -> None:
     order = _find_order(state, int(event.data["seq"]))
-    if order is not None and event.data["receiver"] not in order.told:
-        order.told.append(str(event.data["receiver"]))
+    if order is None:
+        return
+    receiver = str(event.data["receiver"])
+    if receiver not in order.told:
+        order.told.append(receiver)
+    if event.data.get("procs") and not order.procs.get(receiver):
+        # It was not there yet when the order was given.
+        order.procs[receiver] = list(event.data["procs"])
+
+
+def _files_lost(state: State, event: Event) -> None:
+    order = _find_order(state, int(event.data["seq"]))
+    if order is not None:
+        order.told = [receiver for receiver in order.told if receiver not in event.data["receivers"]]
 
 
 def _answered(state: State, event: Event) -> None:
@@ -193,6 +206,7 @@ _HANDLERS: Mapping[str, Callable[[State, Event], None]] = {
     "ordered": _ordered,
     "joined": _joined,
     "told": _told,
+    "files_lost": _files_lost,
     "answered": _answered,
     "saved": _saved,
     "missed": _missed,

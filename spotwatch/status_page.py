@@ -12,9 +12,9 @@ from typing import Any
 
 from spotwatch import __version__
 from spotwatch.clock import Clock
-from spotwatch.delivery import Parts
 from spotwatch.handshake import Status
 from spotwatch.model import JSON, Step, to_rfc3339
+from spotwatch.parts import Parts
 from spotwatch.runner import Runner
 from spotwatch.watcher import Watcher
 

@@ -8,18 +8,114 @@ decides no time.
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
 
 from spotwatch.actions.signal import SignalAction
-from spotwatch.cases import Order
 from spotwatch.errors import ActionError
 from spotwatch.model import Notice, Step
+from spotwatch.parts import Parts
+from spotwatch.records import Order
 from spotwatch.targets import Proc, Target, has_pending, is_alive
 
 FIND_SECONDS = 0.5
 """How long the search for processes may hold up the order; a target that is slower is told after it."""
+SEEN_SECONDS = 2.0
+SEEN_SHARE = 0.05
+"""A trainer of the library may take min(2 s, 5 % of the window) to say that it has seen a stop."""
+RETRY_SECONDS = 1.0
+START_RETRY_SECONDS = 30.0
+GONE = "the process is gone"
+
+
+class Act(Protocol):
+    """Awaits one deed, measures and records it; tells whether it was done."""
+
+    async def __call__(self, action: str, deed: Awaitable[str], order: Order, *, key: str = "") -> bool:
+        """Await `deed`."""
+
+
+class Stopper:
+    """Tells the targets of a stop, and starts them again when it is lifted.
+
+    Args:
+        parts: targets, trainers, ledger.
+        act: of the delivery.
+    """
+
+    def __init__(self, parts: Parts, act: Act) -> None:
+        self._p = parts
+        self._act = act
+        self.replayed_seq = parts.ledger.state.highest_seq
+        """Orders up to this one are of an earlier life: evidence comes before a second signal."""
+        self._retry_at: dict[str, float] = {}
+        self._waited_for_seen = 0
+
+    async def stop_all(self, order: Order, step: Step, notice: Notice) -> bool:
+        """Tell whoever has not been told and whose turn it is; False when that failed for one of them."""
+        untold = self._due(order)
+        if not untold:
+            return True
+        await self._wait_until_seen(order)
+        return all(await asyncio.gather(*(self._stop(t, order, step, notice) for t in untold)))
+
+    async def start_all(self, order: Order) -> None:
+        """Start again what the lifted stop had stopped and `order` names."""
+        for target in self._due(order):
+            if target.label not in order.procs:
+                continue
+            if await self._act("start", target.start(), order, key=f"start {target.label}"):
+                self._p.ledger.record("told", seq=order.seq, receiver=target.label)
+            else:
+                self._retry_at[target.label] = self._p.clock.monotonic() + START_RETRY_SECONDS
+
+    def is_done(self, order: Order) -> bool:
+        """Tell whether every target has been told of this stop."""
+        return all(target.label in order.told for target in self._p.targets)
+
+    def _due(self, order: Order) -> list[Target]:
+        now = self._p.clock.monotonic()
+        return [
+            target
+            for target in self._p.targets
+            if target.label not in order.told and self._retry_at.get(target.label, now) <= now
+        ]
+
+    async def _stop(self, target: Target, order: Order, step: Step, notice: Notice) -> bool:
+        p = self._p
+        label = target.label
+        if order.seq <= self.replayed_seq:
+            shown = evidence(order, target, is_seen=p.trainers.have_seen(order.seq))
+            if shown == GONE:
+                # Whoever has come in its place has not been told.
+                found = await find_all([target])
+                shown = "" if any(map(is_alive, _procs(found, label))) else shown
+            if shown:
+                p.ledger.record("told", seq=order.seq, receiver=label, detail=shown)
+                return True
+        action = SignalAction(target, is_told=lambda proc: _receiver(label, proc) in order.told)
+        if await self._act("signal", action.fire(step, notice), order, key=label):
+            procs = [proc.to_json() for proc in action.told]
+            p.ledger.record("told", seq=order.seq, receiver=label, procs=procs)
+            self._retry_at.pop(label, None)
+            return True
+        for proc in action.told:
+            p.ledger.record("told", seq=order.seq, receiver=_receiver(label, proc))
+        self._retry_at[label] = p.clock.monotonic() + RETRY_SECONDS
+        return False
+
+    async def _wait_until_seen(self, order: Order) -> None:
+        p = self._p
+        if order.seq in (self._waited_for_seen, 0) or order.seq <= self.replayed_seq:
+            return
+        self._waited_for_seen = order.seq
+        limit = SEEN_SECONDS
+        if order.deadline is not None:
+            limit = min(limit, max(0.0, (order.deadline - p.clock.now()).total_seconds()) * SEEN_SHARE)
+        end = p.clock.monotonic() + limit
+        while p.trainers.fresh() and not p.trainers.have_seen(order.seq) and p.clock.monotonic() < end:
+            await p.clock.sleep(0.05)
+            p.trainers.look()
 
 
 async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]:
@@ -36,23 +132,23 @@ async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]
     return {label: [proc.to_json() for proc in procs] for label, procs in found if procs}
 
 
-def evidence(order: Order, label: str, *, is_seen: bool, signum: int = signal.SIGTERM) -> str:
-    """Return what shows that `label` was told before a crash could be recorded; empty without evidence.
+def evidence(order: Order, target: Target, *, is_seen: bool) -> str:
+    """Return what shows that `target` was told before a crash could be recorded; empty without evidence.
 
     Args:
         order: as replayed from the journal.
-        label: of the target.
+        target: whose processes the order names.
         is_seen: the trainers say that they work on this order.
-        signum: the target's signal.
     """
     if is_seen:
         return "the trainer says that it has seen the order"
-    procs = _procs(order.procs, label)
+    procs = _procs(order.procs, target.label)
     if not procs:
         return ""
     if not any(is_alive(proc) for proc in procs):
-        return "the process is gone"
-    if any(has_pending(proc, signum) for proc in procs):
+        return GONE
+    rest = [proc for proc in procs if is_alive(proc)]
+    if all(has_pending(proc, target.signum) for proc in rest):
         return "the signal is pending"
     return ""
 
@@ -63,13 +159,14 @@ def are_gone(order: Order) -> bool:
     return bool(procs) and not any(is_alive(proc) for proc in procs)
 
 
-async def stop_one(target: Target, step: Step, notice: Notice) -> str:
-    """Tell one target, and return what was done.
+def is_nobody_left(order: Order) -> bool:
+    """Tell whether no process that the order named runs any more; also when it named none."""
+    return are_gone(order) or not any(order.procs.values())
 
-    Raises:
-        ActionError: it is not there, or could not be told.
-    """
-    return await SignalAction(target).fire(step, notice)
+
+def _receiver(label: str, proc: Proc) -> str:
+    """Return the name under which one process of several is remembered as told."""
+    return f"{label} pid {proc.pid} started {proc.start_ticks}"
 
 
 def _procs(recorded: Mapping[str, Any], label: str) -> list[Proc]:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch import handshake
-from spotwatch.cases import Order
 from spotwatch.clock import Clock
 from spotwatch.handshake import Status
 from spotwatch.ledger import Ledger
 from spotwatch.model import Do
+from spotwatch.records import Order
 
 MAX_STEP_SECONDS = 600.0
 
@@ -78,19 +78,21 @@ class Trainers:
             is_flag_gone: the flag was raised for this order and somebody has removed it.
             are_processes_gone: those that were signalled have exited.
         """
-        if any(status.saved.seq < order.seq for status in self.fresh()):
+        fresh = self.fresh()
+        if any(status.saved.seq < order.seq for status in fresh):
             return ""
-        if any(status.saved.seq >= order.seq for status in self.statuses):
-            return "durable"
         told_since = order.at - timedelta(seconds=handshake.FRESH_SECONDS)
-        for status in self.statuses:
-            if status.at < told_since:
-                continue
-            # A trainer of the library that was here when the order came, and left without containing it.
-            return "durable" if status.phase == "finished" and status.saved.at is not None else ""
-        if order.do is Do.FLUSH:
-            return "acknowledged" if is_flag_gone else ""
-        return "acknowledged" if are_processes_gone else ""
+        # A flush is answered when all who are left have saved; a stop only when nobody was lost either.
+        asked = [s for s in self.statuses if s.at >= told_since]
+        has_saved = [s.saved.seq >= order.seq or _has_finished(s) for s in asked]
+        if asked and (all(has_saved) or (order.do is Do.FLUSH and fresh)):
+            return "durable"
+        if any(status.saved.seq >= order.seq for status in self.statuses) and not asked:
+            return "durable"
+        if asked:
+            return ""
+        is_answered = is_flag_gone or (order.do is Do.STOP and are_processes_gone)
+        return "acknowledged" if is_answered else ""
 
     def facts(self) -> dict[str, Any]:
         """Return what the metrics show of the trainer that saved longest ago; None where unknown."""
@@ -148,6 +150,11 @@ class Trainers:
     def _note_failure(self, status: Status) -> None:
         reason = status.error.split(":", 1)[0]
         self._ledger.record("save_failed", run_id=status.run_id, reason=reason, error=status.error[:200])
+
+
+def _has_finished(status: Status) -> bool:
+    """Tell whether this trainer ended its run by itself; leaving it saves the last step."""
+    return status.phase == "finished" and status.saved.at is not None
 
 
 _FACTS = (

@@ -7,6 +7,7 @@ The daemon in it can die at any moment and come back, the machine can reboot, th
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from spotwatch import handshake
 from spotwatch.actions import Occasion
 from spotwatch.actions.handshake import HandshakeAction
 from spotwatch.config import Release
-from spotwatch.delivery import Parts
+from spotwatch.parts import Parts
 from spotwatch.errors import ActionError, ProviderError
 from spotwatch.handshake import Order, Saved, Status
 from spotwatch.journal import MemoryJournal
@@ -51,6 +52,7 @@ class FakeTarget:
     def __init__(self, world: World) -> None:
         self._world = world
         self.label = "process 'train.py'"
+        self.signum = signal.SIGTERM
         self.is_there = True
         self.proc = ourselves()
         """What it is found as: this very test, which lives; set to GONE once it has exited."""

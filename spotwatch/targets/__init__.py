@@ -20,11 +20,21 @@ from spotwatch.errors import ConfigError
 from spotwatch.targets._finders import ChildFinder, PatternFinder, Spawned
 from spotwatch.targets._pidfile import PidfileFinder
 from spotwatch.targets._proc import Proc, has_pending, is_alive
-from spotwatch.targets._process import Finder, ProcessTarget
+from spotwatch.targets._process import Finder, PartlyToldError, ProcessTarget
 from spotwatch.targets._systemd import UnitFacts, unit_facts
 from spotwatch.targets._unit import UnitTarget
 
-__all__ = ["Proc", "Spawned", "Target", "UnitFacts", "has_pending", "is_alive", "make_targets", "unit_facts"]
+__all__ = [
+    "PartlyToldError",
+    "Proc",
+    "Spawned",
+    "Target",
+    "UnitFacts",
+    "has_pending",
+    "is_alive",
+    "make_targets",
+    "unit_facts",
+]
 
 # SIGKILL and SIGSTOP cannot be handled: no trainer saves on them.
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
@@ -35,6 +45,8 @@ class Target(Protocol):
 
     label: str
     """How it is called: `unit spot-train.service`, `pidfile /run/t.pid`, `process 'train.py'`, `child`."""
+    signum: signal.Signals
+    """What a stop sends; for a unit what systemd sends unless the unit says otherwise."""
 
     def find(self) -> tuple[Proc, ...]:
         """Return the processes to tell now, verified, at least one; a unit blocks for up to 2 s.
@@ -50,7 +62,8 @@ class Target(Protocol):
         """Tell `procs` to save and exit, once, and return what was done in a few words.
 
         Raises:
-            ActionError: not all of them were told.
+            PartlyToldError: some were not told.
+            ActionError: none was.
         """
 
     async def start(self) -> str:

@@ -34,6 +34,19 @@ class Finder(Protocol):
         """Start again what can be, and say what was done; empty when nothing can."""
 
 
+class PartlyToldError(ActionError):
+    """Some of the processes could not be told; the others were, and need not be told again.
+
+    Args:
+        message: who could not be told, and why.
+        told: those that are done with: signalled, or gone already.
+    """
+
+    def __init__(self, message: str, *, told: tuple[Proc, ...]) -> None:
+        super().__init__(message)
+        self.told = told
+
+
 class ProcessTarget:
     """A trainer told by `signum`, through a handle that cannot come to mean another process.
 
@@ -97,21 +110,23 @@ class ProcessTarget:
         """Signal each of `procs` that still is what was found, and say so in a few words.
 
         Raises:
-            ActionError: one could not be told; the others were.
+            PartlyToldError: one could not be told; the others were.
         """
+        done: list[Proc] = []
         told: list[str] = []
         gone: list[str] = []
         problems: list[str] = []
         for proc in procs:
             try:
                 (told if send_signal(proc, self.signum) else gone).append(str(proc.pid))
+                done.append(proc)
             except ActionError as error:
                 problems.append(str(error))
         said = [f"{self.signum.name} to pid {', '.join(told)}"] if told else []
         if gone:
             said.append(f"pid {', '.join(gone)} already gone")
         if problems:
-            raise ActionError(f"{self.label}: {'; '.join(problems + said)}")
+            raise PartlyToldError(f"{self.label}: {'; '.join(problems + said)}", told=tuple(done))
         return f"{self.label}: {', '.join(said)}"
 
     async def start(self) -> str:

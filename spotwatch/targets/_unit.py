@@ -87,6 +87,7 @@ class UnitTarget:
     ) -> None:
         self.unit = unit_name(unit)
         self.label = f"unit {self.unit}"
+        self.signum = signum if leaves == "always" else signal.SIGTERM
         self._leaves: Leaves = leaves
         self._finder = UnitFinder(self.unit)
         self._ranks = ProcessTarget(self.label, self._finder, signum=signum, leaves=leaves)

@@ -48,7 +48,6 @@ class Clouds:
     identities: list[Finding] = field(default_factory=list)
     dates: list[Dated] = field(default_factory=list)
     windows: dict[str, float] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
@@ -67,8 +66,9 @@ async def ask_clouds(machine: Machine) -> Clouds:
         candidates = _make_all(machine, others, clouds)
         found = [provider.name for provider in await detect(candidates, say=lambda _: None)]
         clouds.which += _recognised(found, named)
-    clouds.names = [*named, *found]
-    everyone = _make_all(machine, [*clouds.names, "file"], clouds)
+    elif not named:
+        clouds.which.append(skip("cloud", "none is watched, as `providers` says: only notices by hand"))
+    everyone = _make_all(machine, [*named, *found, "file"], clouds)
     probes, here = await asyncio.gather(
         asyncio.gather(*(_probe(provider, machine) for provider in everyone)),
         _are_here(machine, named),

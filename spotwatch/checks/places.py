@@ -58,7 +58,8 @@ async def ask_places(machine: Machine) -> list[Finding]:
     runtime_dir, state_dir = machine.settings.runtime_dir, machine.settings.state_dir
     is_named = machine.named_owner is not None
     findings = await told(judge_runtime_dir, runtime_dir, owner, daemon=daemon, is_owner_named=is_named)
-    return [*findings, await in_thread(judge_state_dir, state_dir)]
+    warning = next((line for line in machine.loaded.warnings if line.startswith("state_dir: ")), "")
+    return [*findings, await in_thread(judge_state_dir, state_dir, warning)]
 
 
 def judge_runtime_dir(
@@ -102,8 +103,8 @@ def judge_runtime_dir(
         if not may_write(theirs, owner[0], groups_of(owner)) and not will_be_mended:
             yield fail(
                 "runtime_dir.status",
-                f"{status} ({_shown(theirs)}): the trainer (uid {owner[0]}) may not write there, so that none "
-                "of its saves is heard of",
+                f"{status} ({_shown(theirs)}): the trainer (uid {owner[0]}) may not write there, so no save "
+                "of its is heard of",
                 f'set flag.owner = "{owner[0]}:{owner[1]}", and restart the daemon',
             )
 
@@ -135,16 +136,14 @@ def explain_write(number: int | None) -> str:
     return _RUNTIME_MEND
 
 
-def judge_state_dir(path: Path | None) -> Finding:
-    """Return whether what happened will be known after a restart."""
+def judge_state_dir(path: Path | None, warning: str = "") -> Finding:
+    """Return whether what happened will be known after a restart; `warning` says why there is no place."""
     name = "state_dir"
     if path is None:
         mend = "make /var/lib/spotwatch writable for the daemon, or set state_dir"
-        return warn(name, "no place is writable: nothing outlives a restart of the daemon", mend)
+        return warn(name, warning.removeprefix("state_dir: ") or "no place is writable: memory only", mend)
     if not os.path.lexists(path):
         return ok(name, f"{path} is not there yet; the daemon makes it")
-    if not path.is_dir():
-        return fail(name, f"{path} is not a directory", "remove it, or set state_dir")
     scratch = path / scratch_name()
     try:
         create_exclusively(scratch, b"", mode=0o600)

@@ -90,6 +90,6 @@ def _judge_journal(saves: Saves) -> Iterator[Finding]:
     if saves.unreadable:
         yield warn(
             "journal",
-            f"{saves.unreadable} lines cannot be read and were left out",
+            f"{saves.unreadable} line{'s' if saves.unreadable > 1 else ''} cannot be read and left out",
             "nothing, after a crash; else see whether the disk is sound",
         )

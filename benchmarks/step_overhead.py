@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: INP001 - a folder of scripts, not a package
 """What `Checkpointer.step` costs when nothing is due: nanoseconds, against an empty loop.
 
 It saves nothing. Run it on a quiet machine: `python benchmarks/step_overhead.py`; prints one JSON document.

@@ -23,7 +23,7 @@ log = logging.getLogger("spotwatch.train")
 
 # A trainer may start before its daemon has made the runtime directory.
 _LOOK_AGAIN_SECONDS = 5.0
-_UNDER_WAY = frozenset({"resuming", "training", "seen", "staged", "uploading"})
+_UNDER_WAY = frozenset({"resuming", "training", "seen", "staged", "uploading", "failed"})
 
 
 class Link:

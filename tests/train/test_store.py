@@ -6,7 +6,9 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,50 @@ def test_nobody_there_is_trouble(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(StoreError, match="s3://bucket/x/run/LATEST") as caught:
         store.get("LATEST", most_bytes=10)
     assert "testing" not in str(caught.value)
+
+
+@pytest.fixture
+def rude() -> Iterator[ThreadingHTTPServer]:
+    """Return a server that answers what its `answer` says, with a length that may be a lie."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name is http.server's
+            status, body, length = self.server.answer  # type: ignore[attr-defined]
+            self.send_response(status)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "length", "wanted"),
+    [
+        (403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>", 0, "AccessDenied"),
+        (403, b"<html>a proxy says no</html>", 0, "cannot read"),
+        (200, b"half of i", 100, "cannot read"),
+    ],
+)
+def test_a_server_that_refuses_or_hangs_up(
+    rude: ThreadingHTTPServer, s3: S3, status: int, body: bytes, length: int, wanted: str
+) -> None:
+    """403 and a torn body are trouble: never absence, never a short object."""
+    rude.answer = (status, body, length or len(body))  # type: ignore[attr-defined]
+    endpoint = f"http://127.0.0.1:{rude.server_port}"
+    store = open_store("s3://bucket/x", "run", {"AWS_ENDPOINT_URL": endpoint})
+    with pytest.raises(StoreError, match=wanted) as caught:
+        store.get("LATEST", most_bytes=1000)
+    assert type(caught.value) is StoreError
 
 
 @pytest.mark.parametrize(

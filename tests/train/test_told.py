@@ -288,3 +288,21 @@ def test_a_signal_on_the_way_out_changes_nothing(make: Make, daemon: Daemon) -> 
         assert ck.step(1)
     os.kill(os.getpid(), signal.SIGTERM)
     assert ck.exit_code == 75
+
+
+def test_a_stop_is_seen_while_saves_fail(make: Make, tmp_path: Path, daemon: Daemon) -> None:
+    """A trainer whose saves fail still hears, says so, and tries to the last."""
+    broken = Broken(tmp_path / "store" / "run")
+    ck, counter = make(broken, every_steps=1)
+    ck.resume()
+    with ck:
+        broken.refusals = 1
+        counter.train(0)
+        assert not ck.step(1)
+        assert daemon.status().phase == "failed"
+        daemon.order(Do.STOP, 6)
+        assert daemon.wait(lambda s: s.seq == 6).phase == "seen"
+        counter.train(1)
+        assert ck.step(2)
+    assert ck.exit_code == 75
+    assert daemon.status().saved.seq == 6

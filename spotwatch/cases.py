@@ -25,6 +25,8 @@ interruption notices", read 2026-11-29)."""
 NEW_AFTER_SECONDS = 60.0
 JITTER_SECONDS = 1.5
 """Clouds round their times to the second; so small a change is none."""
+SLIDING = 2
+"""A time that changed this often slides with every answer, and a later one says nothing."""
 
 
 class Phase(StrEnum):
@@ -72,11 +74,12 @@ class Case:
     is_released: bool = False
     """The cloud has been told to go ahead."""
     outcome: str = ""
+    newest_deadline: datetime | None = None
+    slides: int = 0
+    """How often the time given has changed; 2 stands for more."""
     # What only the present life of the daemon knows.
     absent_answers: int = 0
     absent_since_boot: float = 0.0
-    newest_deadline: datetime | None = None
-    slides: int = 0
 
     @classmethod
     def opened(cls, event: Event) -> Case:
@@ -95,7 +98,11 @@ class Case:
         """Take over what a `notice_changed` event says."""
         notice = Notice.from_json(event.data["notice"])
         if notice.kind is not self.notice.kind:
+            # A hibernation that became a reclaim: its window begins now, and so does what is done in it.
+            self.first_seen_at = event.at
+            self.first_seen_boot = float(event.data.get("boot", self.first_seen_boot))
             self.flush_first = None
+            self.flushes = 0
         self.notice = notice
         self.deadline = as_moment(event.data["deadline"])
         self.deadline_boot = event.data["deadline_boot"]
@@ -126,16 +133,19 @@ class Case:
         """Tell whether the last step asked of the trainer was answered."""
         return self.phase in (Phase.FLUSHED, Phase.STOPPED)
 
-    def note_time(self, notice: Notice) -> None:
-        """Remember the newest time given, to tell a sliding time from a new one."""
-        if notice.deadline != self.newest_deadline:
-            self.slides += 1
-            self.newest_deadline = notice.deadline
+    def has_slid(self, notice: Notice) -> bool:
+        """Tell whether `notice` gives another time; asked only until the time is known to slide."""
+        if self.slides >= SLIDING or notice.deadline is None:
+            return False
+        old = self.newest_deadline
+        return old is None or abs((notice.deadline - old).total_seconds()) > JITTER_SECONDS
 
     def is_renewed_by(self, notice: Notice, now: datetime) -> bool:
         """Tell whether `notice` is a new one under the id of this closed case."""
-        if notice.deadline is None or self.newest_deadline is None or self.slides > 1:
+        if notice.deadline is None or self.slides >= SLIDING:
             return False
+        if self.newest_deadline is None:
+            return notice.deadline > now
         later = (notice.deadline - self.newest_deadline).total_seconds()
         return later > NEW_AFTER_SECONDS and notice.deadline > now
 
@@ -172,6 +182,8 @@ class Case:
             "has_missed": self.has_missed,
             "is_released": self.is_released,
             "outcome": self.outcome,
+            "newest_deadline": None if self.newest_deadline is None else to_rfc3339(self.newest_deadline),
+            "slides": self.slides,
         }
 
     @classmethod
@@ -182,7 +194,9 @@ class Case:
         known["first_seen_at"] = from_rfc3339(row["first_seen_at"])
         known["deadline"] = as_moment(row["deadline"])
         known["phase"] = Phase(row["phase"])
-        return cls(**known, newest_deadline=known["notice"].deadline)
+        newest = row.get("newest_deadline")
+        known["newest_deadline"] = as_moment(newest) if newest else known["notice"].deadline
+        return cls(**known)
 
 
 _CASE_KEYS = (
@@ -196,6 +210,7 @@ _CASE_KEYS = (
     "has_missed",
     "is_released",
     "outcome",
+    "slides",
 )
 
 
@@ -243,7 +258,10 @@ def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change |
     )
     deadline, deadline_boot = clamped(notice, now=now, boot=boot)
     is_earlier = False
-    if deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
+    if is_graver and deadline is None and notice.kind is Kind.RECLAIM:
+        # The machine goes, and nobody says when: whatever time was given before is not to be waited for.
+        deadline = deadline_boot = None
+    elif deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
         deadline, deadline_boot = case.deadline, case.deadline_boot
         if case.deadline is None and notice.deadline is not None and old.kind is Kind.MAINTENANCE:
             deadline, deadline_boot = clamped(notice, now=now, boot=boot)

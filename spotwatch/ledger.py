@@ -8,13 +8,14 @@ about it. It does not decide what is to be done (policy), nor does it do anythin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, merge
 from spotwatch.clock import Clock
 from spotwatch.errors import SpotwatchError
-from spotwatch.model import Answer, Do, Event, Notice, Step
+from spotwatch.model import Answer, Do, Event, Kind, Notice, Step
 from spotwatch.policy import CaseView, MeasuredSave, Progress
 from spotwatch.records import Order
 from spotwatch.state import State
@@ -23,6 +24,11 @@ ABSENT_ANSWERS = 3
 ABSENT_SECONDS = 3.0
 """A notice is withdrawn after this many good answers without it, over at least this time."""
 SURVIVED_SECONDS = 600.0
+"""A machine that is still here this long after its deadline has survived."""
+CLOCK_TRUST_SECONDS = 3600.0
+"""When the boot clock says so for this much longer, a wall clock that disagrees is wrong."""
+PUSHED_SECONDS = 3600.0
+"""A pushed notice that its source no longer names is over this long after its deadline."""
 
 
 class Ledger:
@@ -46,8 +52,15 @@ class Ledger:
         """Apply an event that happens now, and tell everybody."""
         event = Event(at=self._clock.now(), name=name, provider=provider, case_id=case, data=data)
         self.state.apply(event)
+        failures: list[Exception] = []
         for subscriber in self._subscribers:
-            subscriber(event)
+            try:
+                subscriber(event)
+            except Exception as error:  # noqa: BLE001 - who listens must not stop who acts
+                failures.append(error)
+        if name != "unexpected":
+            for failure in failures:
+                self.record("unexpected", error=f"{type(failure).__name__}: {failure}", exception=failure)
         return event
 
     def replay(self, events: Iterable[Event]) -> int:
@@ -70,21 +83,35 @@ class Ledger:
         """Compare one answer with what is known, and tell whether anything has changed."""
         now, boot = self._clock.now(), self._clock.boot()
         changed = False
-        for notice in answer.notices:
+        notices = [self._adopt(notice, provider) for notice in answer.notices]
+        for notice in notices:
             is_first = (provider, notice.signal) not in self._has_answered
             is_left_over = is_first and is_stale(notice, answer.server_at or now)
             changed |= self._see(notice, now=now, boot=boot, is_left_over=is_left_over)
-        present = {notice.id for notice in answer.notices}
+        present = {notice.id for notice in notices}
+        cancelled = {self._own_id(notice_id, provider) for notice_id in answer.cancelled}
         for case in list(self.state.cases.values()):
             notice = case.notice
             if notice.provider != provider or notice.id in present:
                 continue
-            if notice.id in answer.cancelled:
+            if notice.id in cancelled:
                 changed |= self._end(case, "withdrawn")
+            elif not absence_withdraws and _is_long_over(case, boot):
+                changed |= self._end(case, "passed")
             elif absence_withdraws and notice.signal in answer.answered:
                 changed |= self._note_absence(case, boot)
         self._has_answered.update((provider, signal) for signal in answer.answered)
         return changed
+
+    def _adopt(self, notice: Notice, provider: str) -> Notice:
+        """Return `notice` under an id that no other provider's case has."""
+        return replace(notice, id=self._own_id(notice.id, provider), provider=provider)
+
+    def _own_id(self, notice_id: str, provider: str) -> str:
+        own = f"{provider}:{notice_id}"
+        other = self.state.cases.get(notice_id)
+        is_taken = other is not None and other.notice.provider != provider
+        return own if is_taken or own in self.state.cases else notice_id
 
     def _see(self, notice: Notice, *, now: datetime, boot: float, is_left_over: bool) -> bool:
         case = self.state.cases.get(notice.id)
@@ -92,7 +119,8 @@ class Ledger:
             return self._open(notice, now, boot, is_left_over=is_left_over)
         case.absent_answers = 0
         is_renewed = case.phase is Phase.CLOSED and case.is_renewed_by(notice, now)
-        case.note_time(notice)
+        if case.has_slid(notice) and not is_renewed:
+            self.record("time_given", case=notice.id, provider=notice.provider, deadline=notice.deadline)
         if case.phase is Phase.CLOSED:
             return self._open(notice, now, boot, is_left_over=False) if is_renewed else False
         change = merge(case, notice, now=now, boot=boot)
@@ -106,6 +134,7 @@ class Ledger:
             deadline=change.deadline,
             deadline_boot=change.deadline_boot,
             replans=change.replans,
+            boot=boot,
         )
         return True
 
@@ -168,7 +197,7 @@ class Ledger:
         """
         state = self.state
         is_other_boot = state.boot_id != self._clock.boot_id
-        is_other_machine = bool(instance and state.instance and instance != state.instance)
+        is_other_machine = _is_other(instance, state.instance)
         if is_other_boot or is_other_machine:
             closed = [case.notice.id for case in self.open_cases()]
             self.record("other_machine", boot_id=self._clock.boot_id, instance=instance, closed=closed)
@@ -183,16 +212,14 @@ class Ledger:
         for case in self.open_cases():
             if not case.ends_machine:
                 continue
-            end_boot = case.deadline_boot
-            if end_boot is None:
-                end_boot = case.first_seen_boot + (case.notice.window_seconds or 0.0)
-            past = boot - end_boot
-            if case.deadline is not None:
-                past = max(past, (now - case.deadline).total_seconds())
+            if case.deadline is None and case.notice.kind is Kind.MAINTENANCE and not case.notice.has_started:
+                # A time that could not be read may be a week away.
+                continue
+            past, has_survived = _seconds_past(case, now=now, boot=boot)
             facts = _facts(case)
             if past >= 0 and case.deadline is not None and not case.is_answered and not case.has_missed:
                 self.record("missed", **facts)
-            if past >= SURVIVED_SECONDS:
+            if has_survived:
                 if not case.is_answered and not case.has_missed:
                     self.record("missed", **facts)
                 self.record("survived", **facts)
@@ -212,7 +239,8 @@ class Ledger:
         """Return what was ordered and answered, as the policy wants it."""
         now, boot = self._clock.now(), self._clock.boot()
         durable = next((save for save in reversed(self.state.saves) if save.is_durable), None)
-        weak = [c.last_flush_boot for c in self.open_cases() if c.is_weak and c.last_flush_boot is not None]
+        cases = self.state.cases.values()
+        weak = [c.last_flush_boot for c in cases if c.is_weak and c.last_flush_boot is not None]
         durable_boot = durable.boot if durable else None
         return Progress(
             is_stop_in_force=self.is_stop_in_force(),
@@ -229,18 +257,62 @@ class Ledger:
     def waiting_flush(self) -> Order | None:
         """Return the oldest flush order that is unanswered while one of its cases is still in force."""
         open_ids = {case.notice.id for case in self.open_cases()}
+        waiting = None
         for order in self.state.orders:
-            if order.do is Do.FLUSH and not order.answer and open_ids.intersection(order.case_ids):
-                return order
-        return None
+            if order.do is Do.NONE:
+                # Nobody works any more on what was asked before.
+                waiting = None
+            elif order.do is Do.FLUSH and not order.answer and open_ids.intersection(order.case_ids):
+                waiting = waiting or order
+        return waiting
 
     def last_order(self) -> Order | None:
         """Return the newest order."""
         return self.state.orders[-1] if self.state.orders else None
 
-    def measured_saves(self) -> list[MeasuredSave]:
-        """Return the last saves, oldest first, for the estimate."""
-        return [save.measured() for save in self.state.saves]
+    def measured_saves(self, run_id: str = "") -> list[MeasuredSave]:
+        """Return the last saves of one run, oldest first, for the estimate.
+
+        Args:
+            run_id: empty: the run that saved last. Of a run that has not saved yet nothing is known, so that
+                the saves of others may lengthen the estimate, and not shorten it.
+        """
+        saves = self.state.saves
+        run_id = run_id or next((save.run_id for save in reversed(saves) if save.is_durable), "")
+        own = [save for save in saves if save.run_id in (run_id, "")]
+        if any(save.is_durable for save in own):
+            return [save.measured() for save in own]
+        return [replace(save.measured(), is_durable=False) for save in saves]
+
+
+def _seconds_past(case: Case, *, now: datetime, boot: float) -> tuple[float, bool]:
+    """Return the time since the case's end by the clock that is ahead, and whether it has been survived.
+
+    A clock set forward must not make us believe that a machine has survived what is still to come.
+    """
+    end_boot = case.deadline_boot
+    if end_boot is None:
+        end_boot = case.first_seen_boot + (case.notice.window_seconds or 0.0)
+    by_boot = boot - end_boot
+    by_wall = by_boot if case.deadline is None else (now - case.deadline).total_seconds()
+    # A time that was past at first sight shows a wrong clock, not that the machine has outlived it.
+    since = min(by_boot, boot - case.first_seen_boot)
+    has_survived = since >= SURVIVED_SECONDS and (
+        by_wall >= SURVIVED_SECONDS or since >= SURVIVED_SECONDS + CLOCK_TRUST_SECONDS
+    )
+    return max(by_boot, by_wall), has_survived
+
+
+def _is_long_over(case: Case, boot: float) -> bool:
+    """Tell whether a pushed notice ended so long ago that its source has dropped it."""
+    end_boot = case.first_seen_boot if case.deadline_boot is None else case.deadline_boot
+    return boot - max(end_boot, case.first_seen_boot) >= PUSHED_SECONDS
+
+
+def _is_other(instance: str, known: str) -> bool:
+    """Tell whether these are two machines; names that two clouds give do not compare."""
+    is_comparable = instance.partition(":")[0] == known.partition(":")[0]
+    return bool(instance and known) and is_comparable and instance != known
 
 
 def _facts(case: Case) -> dict[str, Any]:

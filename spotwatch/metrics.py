@@ -148,6 +148,7 @@ class Metrics:
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, Any]], None]] = {
             "polled": self._on_polled,
             "noticed": lambda e, d: self.notices.labels(e.provider, d["kind"]).inc(),
+            "notice_stale": lambda e, d: self.notices.labels(e.provider, d["kind"]).inc(),
             "ordered": self._on_ordered,
             "acted": self._on_acted,
             "answered": self._on_answered,

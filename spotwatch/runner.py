@@ -41,6 +41,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._orphan_until = parts.clock.monotonic() + ORPHAN_SECONDS
         self._acting = asyncio.Lock()
+        self._failed_with = ""
         self.delivery = Delivery(parts)
         self.plan = Plan()
         parts.ledger.subscribe(self._on_event)
@@ -56,12 +57,21 @@ class Runner:
             try:
                 await self.tick()
             except Exception as error:  # noqa: BLE001 - the next tick must come
-                self._p.ledger.record("unexpected", error=f"{type(error).__name__}: {error}", exception=error)
+                self._tell_unexpected(error)
+            else:
+                self._failed_with = ""
             try:
                 async with asyncio.timeout(self._seconds_to_next_tick()):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def _tell_unexpected(self, error: Exception) -> None:
+        """Tell it once per change: a tick that fails comes again five times a second."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self._failed_with:
+            self._failed_with = text
+            self._p.ledger.record("unexpected", error=text, exception=error)
 
     async def tick(self) -> None:
         """Do everything that is due now."""
@@ -111,7 +121,9 @@ class Runner:
         """Return how long the next save may take."""
         waiting = self._p.ledger.waiting_flush()
         waited = 0.0 if waiting is None else self._p.clock.boot() - waiting.boot
-        return estimate(self._p.policy, self._p.ledger.measured_saves(), waited_seconds=waited)
+        runs = {status.run_id for status in self._p.trainers.fresh()} or {""}
+        saves = [self._p.ledger.measured_saves(run_id) for run_id in runs]
+        return max(estimate(self._p.policy, one, waited_seconds=waited) for one in saves)
 
     def last_stop(self) -> Order | None:
         """Return the last order if it is a stop."""
@@ -170,7 +182,8 @@ class Runner:
     async def _lift_orphan(self) -> None:
         """Lift a stop whose journal was lost, if no provider has explained it meanwhile."""
         in_force = self._p.handshake.order_in_force()
-        if in_force is None or in_force.do is not Do.STOP:
+        is_stopped = in_force is not None and in_force.do is Do.STOP
+        if not is_stopped and not self._p.handshake.is_draining():
             return
         if self._p.clock.monotonic() > self._orphan_until:
             why = "a stop was in force that no notice explains"

@@ -17,6 +17,8 @@ from spotwatch.records import Order, SaveRecord, as_moment
 
 KEPT_ORDERS = 20
 KEPT_SAVES = 5
+"""Of each run: two trainers of one machine may save at very different paces."""
+KEPT_RUNS = 4
 
 
 @dataclass(slots=True)
@@ -75,6 +77,12 @@ def _stale(state: State, event: Event) -> None:
 
 def _changed(state: State, event: Event) -> None:
     state.cases[event.case_id].change(event)
+
+
+def _time_given(state: State, event: Event) -> None:
+    case = state.cases[event.case_id]
+    case.slides += 1
+    case.newest_deadline = as_moment(event.data["deadline"])
 
 
 def _decided(state: State, event: Event) -> None:
@@ -152,7 +160,10 @@ def _answered(state: State, event: Event) -> None:
 
 def _saved(state: State, event: Event) -> None:
     save = SaveRecord.from_json({**event.data, "at": to_rfc3339(event.at)})
-    state.saves = [*state.saves, save][-KEPT_SAVES:]
+    saves = [*state.saves, save]
+    runs = list(dict.fromkeys(s.run_id for s in reversed(saves)))[:KEPT_RUNS]
+    kept = {id(s) for run in runs for s in [s for s in saves if s.run_id == run][-KEPT_SAVES:]}
+    state.saves = [s for s in saves if id(s) in kept]
 
 
 def _missed(state: State, event: Event) -> None:
@@ -202,6 +213,7 @@ _HANDLERS: Mapping[str, Callable[[State, Event], None]] = {
     "noticed": _noticed,
     "notice_stale": _stale,
     "notice_changed": _changed,
+    "time_given": _time_given,
     "decided": _decided,
     "ordered": _ordered,
     "joined": _joined,

@@ -154,7 +154,7 @@ class TestOrders:
         assert world.orders() == ["flush", "stop"]
 
     def test_hibernate_becomes_a_reclaim(self, tmp_path: Path) -> None:
-        """First flush and go on; when it turns into a termination, stop in time."""
+        """First flush and go on; when it turns into a termination, that one's window begins: flush, stop."""
 
         async def story(world: World) -> None:
             world.announce(kind=Kind.HIBERNATE, seconds=None, ends_machine=False)
@@ -163,7 +163,7 @@ class TestOrders:
             await world.live(100, trainer=world.obedient_trainer)
 
         world = play(tmp_path, story)
-        assert world.orders() == ["flush", "stop"]
+        assert world.orders() == ["flush", "flush", "stop"]
 
     def test_rebalance_then_interruption(self, tmp_path: Path) -> None:
         """At risk flushes; the interruption after it is not held back by that save."""

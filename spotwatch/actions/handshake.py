@@ -125,15 +125,6 @@ class HandshakeAction:
         pending = self.pending_order()
         return pending is not None and (pending.boot_id, pending.seq) == (order.boot_id, order.seq)
 
-    def raise_owed_flag(self) -> None:
-        """Raise the flag of a flush that had to wait for an earlier flag, if that one is gone now.
-
-        Raises:
-            HandshakeError: it cannot be raised.
-        """
-        if self._owed is not None and self.raise_flag(self._owed):
-            self._owed = None
-
     def forget_owed_flag(self) -> None:
         """Drop the waiting flag: its order has been answered."""
         self._owed = None
@@ -169,6 +160,10 @@ class HandshakeAction:
             return handshake.read_order(self.runtime_dir)
         except HandshakeError:
             return None
+
+    def is_draining(self) -> bool:
+        """Tell whether `draining` is there."""
+        return (self.runtime_dir / handshake.DRAINING).exists()
 
     def lift_draining(self) -> None:
         """Remove `draining`.

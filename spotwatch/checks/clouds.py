@@ -8,6 +8,7 @@ means is the provider's own knowledge.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,6 +25,7 @@ from spotwatch.providers import Identified, Provider, Windowed
 
 PROBE_SECONDS = 6.0
 """More than any provider takes for one poll; the minutes of Azure's very first one are not waited for."""
+_LEARN_SECONDS = 1.5
 _NO_CLOUD_MEND = (
     "on a laptop this is as it should be; on a cloud, name it with --provider and run the check again: "
     "it then says why the metadata service does not answer"
@@ -100,7 +102,7 @@ async def _probe(provider: Provider, machine: Machine) -> _Probe:
     try:
         async with asyncio.timeout(PROBE_SECONDS), provider:
             asked_at = machine.clock.now()
-            answer, identity = await asyncio.gather(provider.notices(), _identity(provider))
+            answer, identity = await asyncio.gather(_notices(provider), _identity(provider))
             answered_at = machine.clock.now()
     except TimeoutError:
         mend = _mend(provider.name, None)
@@ -118,6 +120,15 @@ async def _probe(provider: Provider, machine: Machine) -> _Probe:
         dated=dated,
         has_answered=has_identity or (not identity and bool(answer.answered)),
     )
+
+
+async def _notices(provider: Provider) -> Answer:
+    if not provider.absence_withdraws:
+        # A push source learns by itself who it is, and may then find out that it was told otherwise.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEARN_SECONDS):
+                await provider.wait()
+    return await provider.notices()
 
 
 async def _identity(provider: Provider) -> list[Finding]:

@@ -104,8 +104,12 @@ class Bench:
         )
 
     async def check(self, toml: str = "", **options: Any) -> list[Finding]:
-        """Return all findings."""
-        return await run_checks(self.load(toml), SystemClock(), os.environ, **options)
+        """Return all findings for a configuration."""
+        return await self.run(self.load(toml), **options)
+
+    async def run(self, loaded: Loaded, **options: Any) -> list[Finding]:
+        """Return all findings for these settings."""
+        return await run_checks(loaded, SystemClock(), os.environ, **options)
 
     def systemd(self, units: Mapping[str, Mapping[str, object]], *, hangs: bool = False) -> None:
         """Play a systemctl that knows these units, by full name, with what differs from a good one."""

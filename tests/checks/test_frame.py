@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever hangs or breaks, all lines are there in time, in their order."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from spotwatch.checks import Finding, Result, document, refused
+from spotwatch.checks.daemons import ask_http
+from spotwatch.checks.finding import fail, ok, warn
+from spotwatch.checks.frame import LIMIT_SECONDS
+from spotwatch.checks.limits import answered, in_thread
+from spotwatch.emulator import Emulator
+from spotwatch.errors import ConfigError
+from spotwatch.server import MetricsServer
+from tests.checks.bench import Bench, named
+from tests.checks.test_clouds import config
+
+
+async def test_everything_hangs(bench: Bench) -> None:
+    """A silent cloud, a silent systemd, a silent daemon: ten seconds, and every question has its line."""
+    bench.systemd({}, hangs=True)
+    silent = socket.create_server(("127.0.0.1", 0))
+    port = silent.getsockname()[1]
+    more = f'[http]\nlisten = "127.0.0.1:{port}"\n[[target]]\nunit = "train"\n'
+    began = time.monotonic()
+    async with Emulator("gcp") as cloud:
+        cloud.fault("hang")
+        findings = await bench.check(config(cloud, more))
+        took = time.monotonic() - began
+        cloud.heal()
+    silent.close()
+    assert took < 10
+    assert {"cloud", "clock", "target", "http", "daemon", "runtime_dir"} <= {line.name for line in findings}
+    assert named(findings, "target")[0].result is Result.FAIL
+    assert "no answer within 2 s" in named(findings, "target")[0].found
+
+
+async def test_a_question_that_blocks_is_cut_off() -> None:
+    """A directory on a dead server blocks a thread, not the check."""
+    release = threading.Event()
+
+    async def question() -> list[Finding]:
+        await in_thread(release.wait)
+        return []
+
+    (line,) = await answered("runtime_dir", question(), 0.05)
+    assert (line.name, line.result, line.found) == ("runtime_dir", Result.FAIL, "no answer within 0.05 s")
+    release.set()
+
+
+async def test_a_question_that_breaks_is_a_line() -> None:
+    """An error of our own is told, and the others go on."""
+
+    async def question() -> list[Finding]:
+        return [await in_thread(lambda: ok("x", str(1 // 0)))]
+
+    (line,) = await answered("x", question(), 5)
+    assert (line.result, "ZeroDivisionError" in line.found) == (Result.FAIL, True)
+
+
+def test_limit_leaves_room_within_ten_seconds() -> None:
+    """The limit of a question is the promise of the whole."""
+    assert LIMIT_SECONDS < 10
+
+
+async def test_lines_come_in_a_fixed_order(bench: Bench) -> None:
+    """Two runs differ in what they find, never in the order of the questions."""
+    first = [line.name for line in await bench.check()]
+    assert first[:2] == ["configuration", "cloud"]
+    assert first == [line.name for line in await bench.check()]
+
+
+def test_refused_configuration_is_a_line_for_each_problem() -> None:
+    """Each with its own mend where the problem knows one."""
+    lines = refused(ConfigError("a.b: is wrong; write c", "d: unknown key"))
+    assert [(line.found, line.mend) for line in lines] == [
+        ("a.b: is wrong", "write c"),
+        ("d: unknown key", "mend it, and run the check again"),
+    ]
+
+
+def test_document_is_versioned_and_harmless() -> None:
+    """The one document, its verdict, and no control character from a file or a cloud."""
+    made = document([ok("a", "fine"), warn("b", "x\x1b[31m\n", "do")])
+    assert made["version"] == 1
+    assert made["verdict"] == "ok"
+    assert made["checks"][1] == {"name": "b", "result": "warn", "found": "x\\x1b[31m\\n", "mend": "do"}
+    assert document([fail("a", "b", "c")])["verdict"] == "fail"
+
+
+def server(*, reasons: list[str], version: str | None) -> MetricsServer:
+    """Return the daemon's pages, as they would be."""
+    page = f'spotwatch_build_info{{version="{version}"}} 1.0\n' if version else "other_metric 1\n"
+    return MetricsServer(
+        "127.0.0.1:0",
+        render=lambda _: (page.encode(), "text/plain"),
+        is_healthy=lambda: True,
+        not_ready=lambda: reasons,
+        status=dict,
+        say=pytest.fail,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reasons", "version", "expected"),
+    [
+        ([], "0.1.0", [("http", "ok")]),
+        (["aws: silent", "webhook: taken"], "0.1.0", [("ready", "fail"), ("ready", "fail")]),
+        ([], "0.0.9", [("daemon.version", "warn"), ("http", "ok")]),
+        ([], None, [("http", "warn")]),
+    ],
+)
+async def test_daemons_pages(
+    reasons: list[str], version: str | None, expected: list[tuple[str, str]]
+) -> None:
+    """Ready, not ready with each reason, of another version, or somebody else's port."""
+    pages = server(reasons=reasons, version=version)
+    await pages.start()
+    try:
+        lines = await ask_http(f"127.0.0.1:{pages.port}", is_running=True)
+    finally:
+        await pages.close()
+    assert [(line.name, line.result.value) for line in lines] == expected
+
+
+async def test_http_off(bench: Bench) -> None:
+    """Nothing is asked where nothing listens."""
+    (line,) = named(await bench.check(), "http")
+    assert line.result is Result.SKIP

@@ -196,7 +196,7 @@ def judge_sight(
                 name, said, "set both to the same: runtime_dir, and SPOTWATCH_RUNTIME_DIR for the trainer"
             )
     if checked and are_same:
-        yield ok(name, f"{' and '.join(dict.fromkeys(who for who, _ in pids))} and we see the same {folder}")
+        yield ok(name, f"{', '.join(dict.fromkeys(who for who, _ in pids))} and we see the same {folder}")
 
 
 def _is_same_place(place: Path, pid: int) -> bool | None:

@@ -24,8 +24,15 @@ _LONGEST_WINDOW_SECONDS = MappingProxyType(
         "digitalocean": 7200.0,  # the preview's target: two hours
     }
 )
-_INTERVALS = MappingProxyType({"aws": 1.0, "gcp": 0.0, "azure": 1.0, "digitalocean": 1.0})
-"""How often each provider asks by default; Google's server holds the request and answers at a change."""
+_INTERVALS = MappingProxyType(
+    {
+        "aws": 1.0,
+        "gcp": 1.0,  # until it has settled; then the server holds the request and answers at a change
+        "azure": 1.0,
+        "digitalocean": 1.0,  # pushed, and seen at once; this is how often the inbox is looked at besides
+    }
+)
+"""How often each provider asks by default."""
 ORDER_SLACK_SECONDS = 1.0
 """An order must be out one interval and this much after the announcement."""
 FLUSHING = frozenset({"aws", "digitalocean"})

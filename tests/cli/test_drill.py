@@ -63,7 +63,7 @@ def test_text_in_a_pipe(tmp_path: Path) -> None:
     assert process.returncode == 1
     wanted = [
         "window 2 s, and in proportion to it: save_seconds = 0.2",
-        "an order must be out one interval (gcp 0 s) + 1 s after the notice",
+        "an order must be out one interval (gcp 1 s) + 1 s after the notice",
         "notice: this machine goes in 2 s",
         "told to stop",
         "notice to order",

@@ -63,32 +63,44 @@ class Machine:
             )
         try:
             wait_until(self._is_up, 15, f"a booted systemd; its console is in {self._log}")
-        except AssertionError:
+        except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Switch it off and wait until it is gone."""
-        if self._leader and self._process.poll() is None:
-            # SIGRTMIN+4 is systemd's word for "power off", and needs no bus.
-            os.kill(self._leader, signal.SIGRTMIN + 4)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        elif self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        # nspawn turns the signal into systemd's own word for "shut down".
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            for pid in (self._find_leader(), self._process.pid):
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait()
 
     def _is_up(self) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")
-        if not self._leader:
-            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
-            self._leader = int(children.split()[0]) if children.split() else 0
-            return False
+        self._leader = self._find_leader()
         # "degraded" counts: an image without its first-boot wizard is none of our business.
-        return self.run("systemctl", "is-system-running").stdout.strip() in {"running", "degraded"}
+        return bool(self._leader) and self.run("systemctl", "is-system-running").stdout.strip() in {
+            "running",
+            "degraded",
+        }
+
+    def _find_leader(self) -> int:
+        """Return the pid, here, of the systemd inside; 0 while there is none.
+
+        nspawn's first child only makes the second, and is still in our own process namespace: a command sent
+        there would reach the systemd of this host.
+        """
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        try:
+            outside, inside = (Path(f"/proc/{pid}/ns/pid").readlink() for pid in ("self", *children[:1]))
+        except (ValueError, FileNotFoundError):
+            return 0
+        return int(children[0]) if inside != outside else 0
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run `command` inside and return how it went; 15 s at most."""

@@ -82,6 +82,8 @@ class FileJournal:
         self._on_error = on_error
         self._rows: queue.Queue[_Row | None] = queue.Queue(maxsize=QUEUED_ROWS)
         self._taken_bytes = 0
+        self._has_lost_rows = False
+        """Set by either thread; with the next row a new file begins, whose snapshot makes up for the loss."""
         self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._put(_Row(_line(snapshot()), begins_file=True))
         self._thread.start()
@@ -91,9 +93,10 @@ class FileJournal:
         line = _line(event)
         self._put(_Row(line))
         self._taken_bytes += len(line)
-        if self._taken_bytes > ROTATE_BYTES:
+        if self._taken_bytes > ROTATE_BYTES or self._has_lost_rows:
             # The event has been applied already: the snapshot contains it, its row ends the old file.
             self._taken_bytes = 0
+            self._has_lost_rows = False
             self._put(_Row(_line(self._snapshot()), begins_file=True))
 
     async def flushed(self, seconds: float) -> bool:
@@ -124,6 +127,7 @@ class FileJournal:
         try:
             self._rows.put_nowait(row)
         except queue.Full:
+            self._has_lost_rows = True
             self._on_error("journal queue is full; a row was dropped")
             return False
         return True
@@ -145,6 +149,7 @@ class FileJournal:
                     is_written = True
             except OSError as error:
                 is_written = False
+                self._has_lost_rows = True
                 self._on_error(f"journal {self._path.name}: {error.strerror}")
             if row.on_written is not None:
                 row.on_written(is_written)
@@ -161,7 +166,8 @@ class FileJournal:
                 # A copy under the second name first: at no moment is there no journal.
                 with contextlib.suppress(FileNotFoundError):
                     self._previous.unlink()
-                os.link(self._path, self._previous)
+                with contextlib.suppress(OSError):  # a file system without hard links keeps no second file
+                    os.link(self._path, self._previous)
             fresh.rename(self._path)
         except OSError:
             os.close(fd)

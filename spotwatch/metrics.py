@@ -7,10 +7,10 @@ is NaN. It decides nothing and serves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.exposition import choose_encoder
 
 from spotwatch import __version__
@@ -48,7 +48,7 @@ class Metrics:
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the exposition in the format that an Accept header asks for, and its content type."""
         encoder, content_type = choose_encoder(accept)
-        return encoder(self.registry), content_type
+        return encoder(_WithoutCreated(self.registry)), content_type
 
     def on_event(self, event: Event) -> None:
         """Count one event."""
@@ -232,6 +232,20 @@ class Metrics:
 
 
 _P = ["provider"]
+
+
+class _WithoutCreated(CollectorRegistry):
+    """A registry as seen without its `_created` series: they double the size and tell nothing here."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._inner = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families, each without the moment of its creation."""
+        for family in self._inner.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
 
 
 class _Maker:

@@ -16,11 +16,12 @@ from spotwatch.clock import Clock
 from spotwatch.errors import Malformed, ProviderError
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.ledger import Ledger
-from spotwatch.model import Answer
+from spotwatch.model import Answer, Notice
 from spotwatch.providers import Provider
 
 POLL_LIMIT_SECONDS = 30.0
 """A provider has time limits of its own; this one only ends a poll that ignores them."""
+READY_INTERVALS = 3
 READY_SLACK_SECONDS = 10.0
 FAILURES_NOT_READY = 3
 
@@ -72,8 +73,17 @@ class Watcher:
         while True:
             await self.poll_once()
             try:
-                await self.provider.wait()
+                async with asyncio.timeout(self._limit_seconds()):
+                    await self.provider.wait()
+            except TimeoutError:
+                # It has forgotten us; nothing is lost by asking.
+                continue
             except Exception as error:  # noqa: BLE001 - the watch goes on, whatever a provider does
+                self._tell_unexpected(error)
+                await self._clock.sleep(self.provider.interval_seconds)
+            except asyncio.CancelledError as error:
+                if _are_we_cancelled():
+                    raise
                 self._tell_unexpected(error)
                 await self._clock.sleep(self.provider.interval_seconds)
 
@@ -84,14 +94,17 @@ class Watcher:
             try:
                 async with asyncio.timeout(POLL_LIMIT_SECONDS):
                     answer = await self.provider.notices()
+                self._take(_checked(answer), self._clock.monotonic() - began)
             except Exception as error:  # noqa: BLE001 - the watch goes on, whatever a provider does
                 self._tell_unexpected(error)
-                return
-            self._take(answer, self._clock.monotonic() - began)
+            except asyncio.CancelledError as error:
+                if _are_we_cancelled():
+                    raise
+                self._tell_unexpected(error)
 
     def not_ready(self) -> list[str]:
         """Return a reason for each signal that has been failing for too long; none means ready."""
-        limit = self.provider.interval_seconds + READY_SLACK_SECONDS
+        limit = self._limit_seconds()
         now = self._clock.monotonic()
         newest = max(
             (s.answered_monotonic for s in self.signals.values() if s.answered_monotonic is not None),
@@ -107,6 +120,11 @@ class Watcher:
             since = "yet" if newest is None else f"for {now - newest:.0f} s"
             reasons.insert(0, f"{self.provider.name}: no answer {since}")
         return reasons
+
+    def _limit_seconds(self) -> float:
+        """Return how long a provider that is well may take from one answer to the next."""
+        interval = self.provider.interval_seconds
+        return max(READY_INTERVALS * interval, interval + READY_SLACK_SECONDS)
 
     def _take(self, answer: Answer, seconds: float) -> None:
         results = ["ok"] * len(answer.answered)
@@ -153,12 +171,39 @@ class Watcher:
                 mend=mend,
             )
 
-    def _tell_unexpected(self, error: Exception) -> None:
+    def _tell_unexpected(self, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
+        is_new = any(signal.error != text for signal in self.signals.values()) or not self.signals
         for name, signal in self.signals.items():
             signal.failures += 1
             self._change(name, signal, "unexpected", text, "")
         self._ledger.record(
             "polled", provider=self.provider.name, results=["unexpected"], seconds=0.0, is_up=0
         )
-        self._ledger.record("unexpected", provider=self.provider.name, error=text, exception=error)
+        if is_new:
+            self._ledger.record("unexpected", provider=self.provider.name, error=text, exception=error)
+
+
+def _checked(answer: Answer) -> Answer:
+    """Return `answer` if it is one; providers of others may hand over anything.
+
+    Raises:
+        TypeError, ValueError: it is no answer, or a moment in it is naive.
+    """
+    if not isinstance(answer, Answer):
+        raise TypeError(f"notices() gave {type(answer).__name__}, not Answer")
+    for notice in answer.notices:
+        if not isinstance(notice, Notice):
+            raise TypeError(f"notices() gave {type(notice).__name__} as a notice")
+        for moment in (notice.deadline, notice.issued_at, notice.seen_at):
+            if moment is not None and moment.tzinfo is None:
+                raise ValueError(f"notice {notice.id!r} has a naive time {moment}")
+    if not all(isinstance(error, ProviderError) for error in answer.failed.values()):
+        raise TypeError("Answer.failed holds something that is no ProviderError")
+    return answer
+
+
+def _are_we_cancelled() -> bool:
+    """Tell whether our own task is to end; a provider's inner task may have been cancelled as well."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

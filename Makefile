@@ -3,7 +3,7 @@
 #
 #   make demo PYTHON=python3.12      another interpreter (for a .venv that is already there: make clean first)
 #   make test ARGS="tests/providers -x"
-#   make test TORCH=no ARGS="--ignore=tests/train"    without torch and the tests that need it
+#   make test TORCH=no               without torch; the modules of tests that need it are left out, by name
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -21,6 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE := $(VENV)/.made
 WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torch)
+test: export SPOTWATCH_TESTS_WITHOUT_TORCH := $(if $(WITH_TORCH),,1)
 
 # Stamps of a .venv whose interpreter no longer starts (half made, moved, upgraded away) say nothing.
 $(shell $(BIN)/python -c 'import pip' 2>/dev/null || rm -f $(MADE)-*)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the suite runs where there is no torch: without the modules that need it, and saying which.
+
+Only when asked by `SPOTWATCH_TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): a torch that is missing by mistake
+fails those tests.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parent
+_LEFT_OUT = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin with nothing left out."""
+    config.stash[_LEFT_OUT] = []
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the trainer's side, and every other module of tests that speaks of torch."""
+    if os.environ.get("SPOTWATCH_TESTS_WITHOUT_TORCH") != "1" or collection_path.suffix != ".py":
+        return None
+    is_trainers = collection_path.is_relative_to(_TESTS / "train")
+    if not is_trainers and "torch" not in collection_path.read_text(encoding="utf-8"):
+        return None
+    config.stash[_LEFT_OUT].append(str(collection_path.relative_to(_TESTS.parent)))
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what was left out."""
+    for name in config.stash[_LEFT_OUT]:
+        terminalreporter.write_line(f"left out, without torch: {name}")

@@ -6,6 +6,7 @@ What clouds do wrong is in test_clouds; what takes another user is in test_flag.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -484,8 +485,9 @@ async def test_a_sound_machine_has_nothing_to_mend(bench: Bench) -> None:
     """No mistake, no advice: every line that is not about the daemon, which does not run here, is good."""
     bench.report()
     findings = await bench.check(bench.unit())
-    assert {line.name for line in findings if line.result in (Result.WARN, Result.FAIL)} == {"daemon"}
-    assert [line.result for line in named(findings, "target")] == [Result.OK]
+    # Only root may stop a unit, so that anybody else is told so.
+    expected = {"daemon"} if os.geteuid() == 0 else {"daemon", "target"}
+    assert {line.name for line in findings if line.result in (Result.WARN, Result.FAIL)} == expected
 
 
 async def test_nothing_is_changed(bench: Bench) -> None:

@@ -15,7 +15,6 @@ from spotwatch.clock import SystemClock
 from spotwatch.journal import FileJournal
 from spotwatch.ledger import Ledger
 from spotwatch.policy import Policy
-from spotwatch.save_fit import Fit, fit, only_periodic
 from spotwatch.targets.launcher import TORCH_SHUTDOWN_SECONDS, shutdown_limit
 from tests.checks.bench import Bench, named
 from tests.families import Family
@@ -142,31 +141,6 @@ async def test_reported_saves_count_without_a_journal(bench: Bench) -> None:
     bench.report(steps_per_second=2.0)
     (line,) = named(await bench.check(bench.unit()), "unit.TimeoutStopSec")
     assert "a save may take 2.5 s (measured over 1 save)" in line.found
-
-
-@pytest.mark.parametrize(
-    ("window", "save", "expected"),
-    [
-        (120, 30, Fit.FLUSH_THEN_STOP),  # 30 + 45 + 15
-        (120, 42, Fit.FLUSH_THEN_STOP),  # exactly
-        (120, 43, Fit.STOP),
-        (120, 70, Fit.STOP),  # 105 + 15, exactly
-        (120, 71, Fit.TIGHT),
-        (120, 120, Fit.TIGHT),
-        (120, 121, Fit.NONE),
-        (30, 30, Fit.TIGHT),
-    ],
-)
-def test_what_fits_a_window(window: float, save: float, expected: Fit) -> None:
-    """With safety 1.5 and 15 s to spare, as they are by default."""
-    assert fit(window, save, Policy()) is expected
-
-
-def test_start_log_names_the_clouds_without_a_chance() -> None:
-    """One line for each cloud that gives less time than a save takes."""
-    lines = only_periodic({"aws": 120.0, "gcp": 30.0}, 45.0)
-    assert lines == ["gcp gives 30 s and a save may take 45 s: only periodic saves count here"]
-    assert only_periodic({"aws": 120.0}, 120.0) == []
 
 
 def test_windows_are_told_for_each_cloud() -> None:

@@ -108,6 +108,27 @@ def test_an_earlier_life_does_not_move_the_pointer(store: _Watched) -> None:
     assert _steps(new) == [(2, 1300), (1, 1800)]
 
 
+def test_a_run_taken_over_during_the_upload(tmp_path: Path) -> None:
+    """The generation is looked at again just before the pointer moves: an upload takes its time."""
+
+    class Overtaken(_Watched):
+        rival: Registry | None = None
+
+        def put(self, key: str, body: bytes | memoryview) -> None:
+            super().put(key, body)
+            if self.rival is not None and key.endswith("safetensors"):
+                rival, self.rival = self.rival, None
+                _publish(rival, 1300)
+
+    store = Overtaken(tmp_path / "run")
+    store.rival = _registry(_Watched(tmp_path / "run"), 2)
+    with pytest.raises(RunTaken):
+        _publish(_registry(store, 1), 1892)
+    latest = _registry(store).latest()
+    assert latest is not None
+    assert latest.step == 1300
+
+
 def test_prune_keeps_the_newest(store: _Watched) -> None:
     """As many as asked for stay."""
     registry = _registry(store)

@@ -17,7 +17,7 @@ from spotwatch.model import Do, Kind, Notice, Step
 from spotwatch.parts import Parts
 from spotwatch.policy import respond
 from spotwatch.records import Order
-from spotwatch.stopping import Stopper, are_gone, find_all, is_nobody_left
+from spotwatch.stopping import Stopper, find_all, procs_of
 
 __all__ = ["Delivery", "Parts"]
 
@@ -112,10 +112,12 @@ class Delivery:
         is_asked = in_force is not None and in_force.seq >= order.seq
         is_flag_gone = FLAG in order.told and is_asked and p.handshake.flag_state() is FlagState.ABSENT
         is_stop = order.do is Do.STOP
+        procs = [proc for label in order.procs for proc in procs_of(order.procs, label)] if is_stop else []
+        are_gone = not any(p.is_alive(proc) for proc in procs)
         answer = p.trainers.answer_to(
             order,
-            is_flag_gone=is_flag_gone and (not is_stop or is_nobody_left(order)),
-            are_processes_gone=is_stop and are_gone(order),
+            is_flag_gone=is_flag_gone and are_gone,
+            are_processes_gone=bool(procs) and are_gone,
         )
         if answer:
             self._record_answer(order, answer)

@@ -16,7 +16,7 @@ from spotwatch.journal import Journal
 from spotwatch.ledger import Ledger
 from spotwatch.policy import Policy
 from spotwatch.providers import Confirmer
-from spotwatch.targets import Target
+from spotwatch.targets import Proc, Target, has_pending, is_alive
 from spotwatch.telling import Tellers
 from spotwatch.trainers import Trainers
 
@@ -39,5 +39,7 @@ class Parts:
     targets: Sequence[Target] = ()
     confirmers: Mapping[str, Confirmer] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
+    is_alive: Callable[[Proc], bool] = is_alive
+    has_pending: Callable[[Proc, int], bool] = has_pending
     before_order: Callable[[], Awaitable[None]] = _nothing
     """Brief: brings up to date what an order needs to know of the trainer's user."""

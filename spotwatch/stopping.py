@@ -16,7 +16,7 @@ from spotwatch.errors import ActionError
 from spotwatch.model import Notice, Step
 from spotwatch.parts import Parts
 from spotwatch.records import Order
-from spotwatch.targets import Proc, Target, has_pending, is_alive
+from spotwatch.targets import Proc, Target
 
 FIND_SECONDS = 0.5
 """How long the search for processes may hold up the order; a target that is slower is told after it."""
@@ -85,11 +85,11 @@ class Stopper:
         p = self._p
         label = target.label
         if order.seq <= self.replayed_seq:
-            shown = evidence(order, target, is_seen=p.trainers.have_seen(order.seq))
+            shown = self._evidence(order, target)
             if shown == GONE:
                 # Whoever has come in its place has not been told.
                 found = await find_all([target])
-                shown = "" if any(map(is_alive, _procs(found, label))) else shown
+                shown = "" if any(map(p.is_alive, procs_of(found, label))) else shown
             if shown:
                 p.ledger.record("told", seq=order.seq, receiver=label, detail=shown)
                 return True
@@ -103,6 +103,19 @@ class Stopper:
             p.ledger.record("told", seq=order.seq, receiver=_receiver(label, proc))
         self._retry_at[label] = p.clock.monotonic() + RETRY_SECONDS
         return False
+
+    def _evidence(self, order: Order, target: Target) -> str:
+        """Return what shows that `target` was told before the crash; empty without evidence."""
+        if self._p.trainers.have_seen(order.seq):
+            return "the trainer says that it has seen the order"
+        procs = procs_of(order.procs, target.label)
+        rest = [proc for proc in procs if self._p.is_alive(proc)]
+        if not procs:
+            return ""
+        if not rest:
+            return GONE
+        is_pending = all(self._p.has_pending(proc, target.signum) for proc in rest)
+        return "the signal is pending" if is_pending else ""
 
     async def _wait_until_seen(self, order: Order) -> None:
         p = self._p
@@ -132,44 +145,13 @@ async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]
     return {label: [proc.to_json() for proc in procs] for label, procs in found if procs}
 
 
-def evidence(order: Order, target: Target, *, is_seen: bool) -> str:
-    """Return what shows that `target` was told before a crash could be recorded; empty without evidence.
-
-    Args:
-        order: as replayed from the journal.
-        target: whose processes the order names.
-        is_seen: the trainers say that they work on this order.
-    """
-    if is_seen:
-        return "the trainer says that it has seen the order"
-    procs = _procs(order.procs, target.label)
-    if not procs:
-        return ""
-    if not any(is_alive(proc) for proc in procs):
-        return GONE
-    rest = [proc for proc in procs if is_alive(proc)]
-    if all(has_pending(proc, target.signum) for proc in rest):
-        return "the signal is pending"
-    return ""
-
-
-def are_gone(order: Order) -> bool:
-    """Tell whether every process that the order named, and whoever was signalled, has exited."""
-    procs = [proc for label in order.procs for proc in _procs(order.procs, label)]
-    return bool(procs) and not any(is_alive(proc) for proc in procs)
-
-
-def is_nobody_left(order: Order) -> bool:
-    """Tell whether no process that the order named runs any more; also when it named none."""
-    return are_gone(order) or not any(order.procs.values())
-
-
 def _receiver(label: str, proc: Proc) -> str:
     """Return the name under which one process of several is remembered as told."""
     return f"{label} pid {proc.pid} started {proc.start_ticks}"
 
 
-def _procs(recorded: Mapping[str, Any], label: str) -> list[Proc]:
+def procs_of(recorded: Mapping[str, Any], label: str) -> list[Proc]:
+    """Return the processes that an order names for one target, as far as they can be read."""
     procs = []
     for row in recorded.get(label, ()):
         try:

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import json
 import os
 import platform
 import random
-import secrets
-import socket
 import statistics
 import tempfile
 import time
@@ -28,6 +25,7 @@ from typing import Any
 
 from spotwatch import handshake
 from spotwatch.drill import interval_seconds
+from spotwatch.drill.cloud import emulated
 from spotwatch.drill.machine import Machine
 from spotwatch.emulator import Emulator, clouds
 from spotwatch.model import Do
@@ -62,15 +60,6 @@ def is_settled(cloud: Emulator) -> bool:
 async def measure(name: str, lane: int, notices: int, folder: Path) -> list[float]:
     """Return how long each notice took on one daemon, in seconds."""
     machine = Machine(folder / f"{name}-{lane}", folder, f"{name}-{lane}", {})
-    knobs: dict[str, Any] = {}
-    environment: dict[str, str] = {}
-    if name == "digitalocean":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            listen = f"127.0.0.1:{free.getsockname()[1]}"
-        secret = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
-        knobs = {"webhook_url": f"http://{listen}/webhook/digitalocean", "secret": secret}
-        environment = {"SPOTWATCH_WEBHOOK__LISTEN": listen, "SPOTWATCH_WEBHOOK__SECRET": secret}
     chance = random.Random(f"{name}-{lane}")
     seconds: list[float] = []
 
@@ -79,8 +68,8 @@ async def measure(name: str, lane: int, notices: int, folder: Path) -> list[floa
         return (Do.NONE if order is None else order.do) in wanted
 
     try:
-        async with Emulator(name, **knobs) as cloud:
-            await machine.start_daemon(name, {**cloud.environment, **environment})
+        async with emulated(name, machine.folder / "whsec") as (cloud, environment):
+            await machine.start_daemon(name, environment)
             await wait(lambda: bool(cloud.requests), f"{name} is asked")
             for _ in range(notices):
                 await wait(lambda: is_settled(cloud), f"{name} is watched as it is for hours")

@@ -23,7 +23,8 @@ class Timeline:
 
     def __init__(self, out: TextIO | None) -> None:
         self._out = out
-        self._moves = out is not None and out.isatty()
+        self.moves = out is not None and out.isatty()
+        """Progress is shown."""
         self._since: dict[str, float] = {}
         self._progress: dict[str, str] = {}
 
@@ -47,7 +48,7 @@ class Timeline:
 
     def progress(self, who: str, text: str) -> None:
         """Say how far `who` has come, where the line can be taken back; empty: it is done."""
-        if not self._moves or self._progress.get(who, "") == text:
+        if not self.moves or self._progress.get(who, "") == text:
             return
         self._progress[who] = text
         if not text:
@@ -56,12 +57,12 @@ class Timeline:
 
     @property
     def _erase(self) -> str:
-        return _ERASE_LINE if self._moves else ""
+        return _ERASE_LINE if self.moves else ""
 
     def _show(self) -> None:
         if self._out is None:
             return
-        if self._moves:
+        if self.moves:
             shown = " | ".join(f"{who}: {text}" for who, text in self._progress.items())
             self._out.write(_ERASE_LINE + shown[: shutil.get_terminal_size().columns - 1])
         self._out.flush()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from spotwatch import handshake
@@ -31,13 +31,17 @@ class Watch:
         run_url: where alone the trainer may save.
         cloud: for the timeline.
         timeline: told of orders, answers and saves.
+        on_look: called after each look.
     """
 
-    def __init__(self, runtime_dir: Path, run_url: str, cloud: str, timeline: Timeline) -> None:
+    def __init__(
+        self, runtime_dir: Path, run_url: str, cloud: str, timeline: Timeline, on_look: Callable[[], None]
+    ) -> None:
         self._runtime_dir = runtime_dir
         self._run_url = run_url.rstrip("/") + "/"
         self._cloud = cloud
         self._timeline = timeline
+        self._on_look = on_look
         self._has_flag = False
         self._seen_seq = 0
         self._resumed_step: int | None = None
@@ -73,6 +77,7 @@ class Watch:
         if self._has_flag and not has_flag and self.status is None:
             self._say("the flag was removed: acknowledged")
         self._has_flag = has_flag
+        self._on_look()
 
     def _take(self, status: Status, now: float) -> None:
         saved = status.saved
@@ -98,7 +103,6 @@ class Watch:
         if saved.at is not None and self._resumed_step is None:
             self._resumed_step = min(saved.step, status.step)
         self.status = status
-        self._timeline.progress(self._cloud, f"step {status.step}")
 
     def _say(self, text: str) -> None:
         self._timeline.event(self._cloud, text)

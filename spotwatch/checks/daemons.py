@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon runs, is ready and can be read; and what is in force, or left over, in its directory.
+"""Whether the daemon runs, and what is in force, or left over, in its directory.
 
 It only reads: no order is written and none is taken back.
 """
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiohttp
-
-from spotwatch import __version__
-from spotwatch.checks.finding import Finding, fail, ok, skip, warn
+from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.limits import in_thread, told
 from spotwatch.checks.machine import Machine
-from spotwatch.config_check import LOCK, parse_listen
+from spotwatch.checks.units import is_private_place
+from spotwatch.config_check import LOCK
 from spotwatch.config_places import RUN
 from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.handshake import DRAINING, ORDER, read_order
@@ -29,18 +26,13 @@ from spotwatch.safe_files import read_small_file
 from spotwatch.targets import UnitFacts, unit_facts
 
 UNIT = "spotwatch.service"
-_HTTP_SECONDS = 2.0
-_MAX_PAGE_BYTES = 1024 * 1024
-_BUILD = re.compile(r'^spotwatch_build_info\{.*version="([^"]*)"', re.MULTILINE)
-_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 async def ask_daemon(machine: Machine) -> list[Finding]:
-    """Return whether the daemon runs, and what its pages say."""
+    """Return whether the daemon runs."""
     pid = await machine.daemon()
     runtime_dir = machine.settings.runtime_dir
-    findings = await told(judge_daemon, runtime_dir, pid, await in_thread(_own_unit))
-    return findings + await ask_http(machine.settings.http.listen, is_running=pid is not None)
+    return await told(judge_daemon, runtime_dir, pid, await in_thread(_own_unit), flag=machine.flag)
 
 
 def _own_unit() -> UnitFacts | None:
@@ -50,17 +42,25 @@ def _own_unit() -> UnitFacts | None:
         return None  # no systemd here
 
 
-def judge_daemon(runtime_dir: Path, pid: int | None, unit: UnitFacts | None) -> Iterator[Finding]:
+def judge_daemon(
+    runtime_dir: Path, pid: int | None, unit: UnitFacts | None, *, flag: Path
+) -> Iterator[Finding]:
     """Yield whether a daemon runs here, and will after the next boot.
 
     Args:
         runtime_dir: where it would be.
         pid: as its lock names it; None: none is seen.
         unit: what systemd says of it; None: there is no systemd to ask.
+        flag: where it would put the flag.
     """
     name = "daemon"
     lock = runtime_dir / LOCK
     is_installed = unit is not None and unit.load_state == "loaded"
+    if unit is not None and is_installed and unit.private_tmp and is_private_place(flag):
+        said = f"{UNIT} has a /tmp of its own, and nobody else would see {flag}"
+        yield fail(
+            "daemon.PrivateTmp", said, "leave flag.path out, or set PrivateTmp=no in the daemon's unit"
+        )
     if os.path.lexists(lock) and not stat.S_ISREG(lock.lstat().st_mode):
         yield fail(name, f"{lock} is no regular file, so that no daemon can start", "remove it")
     elif pid is not None:
@@ -83,46 +83,6 @@ def judge_daemon(runtime_dir: Path, pid: int | None, unit: UnitFacts | None) -> 
     else:
         mend = "start it: spotwatch run, or systemctl enable --now spotwatch; `spotwatch exec` brings its own"
         yield warn(name, f"none runs on {runtime_dir} now", mend)
-
-
-async def ask_http(listen: str, *, is_running: bool) -> list[Finding]:
-    """Return whether the daemon's pages answer, and answer as the daemon's."""
-    name = "http"
-    address = parse_listen(listen)
-    if address is None or address.port == 0:
-        return [skip(name, "http.listen is off" if address is None else "http.listen takes any port")]
-    host = "127.0.0.1" if address.host in _ANY_ADDRESS else address.host
-    base = f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
-    mend = "set http.listen to a free port, or end what listens there"
-    try:
-        async with aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=_HTTP_SECONDS), trust_env=False
-        ) as session:
-            _, metrics = await _page(session, f"{base}/metrics")
-            status, readiness = await _page(session, f"{base}/readyz")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        if not is_running and isinstance(error, aiohttp.ClientConnectorError):
-            return [skip(name, f"nobody listens on {listen}, as no daemon runs")]
-        said = f"{base} does not answer ({type(error).__name__}): no metrics, no health"
-        return [warn(name, said, mend)]
-    build = _BUILD.search(metrics)
-    if build is None:
-        return [warn(name, f"something that is not spotwatch answers on {listen}", mend)]
-    findings = []
-    if build[1] != __version__:
-        said = f"the daemon is version {build[1]}, this is {__version__}"
-        findings.append(warn("daemon.version", said, "restart the daemon: systemctl restart spotwatch"))
-    if status == 200:  # noqa: PLR2004 - HTTP's own number
-        return [*findings, ok(name, f"{base} serves metrics, and the daemon is ready")]
-    reasons = readiness.strip().splitlines() or [f"HTTP {status}"]
-    mend = "see the signals above, and journalctl -u spotwatch"
-    return findings + [fail("ready", f"the daemon is not ready: {reason}", mend) for reason in reasons[:20]]
-
-
-async def _page(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    async with session.get(url, allow_redirects=False) as response:
-        body = await response.content.read(_MAX_PAGE_BYTES)
-        return response.status, body.decode(errors="replace")
 
 
 async def ask_orders(machine: Machine) -> list[Finding]:

@@ -13,9 +13,10 @@ from spotwatch.checks.clouds import Clouds, ask_clouds
 from spotwatch.checks.daemons import ask_daemon, ask_orders
 from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.flag import ask_flag
-from spotwatch.checks.limits import answered, in_thread
+from spotwatch.checks.limits import LooseThreads, answered, in_thread
 from spotwatch.checks.machine import Machine
 from spotwatch.checks.outside import ask_outside
+from spotwatch.checks.pages import ask_pages
 from spotwatch.checks.places import ask_places
 from spotwatch.checks.targets import ask_targets
 from spotwatch.checks.times import ask_timedated, judge_clock, judge_end
@@ -27,6 +28,7 @@ from spotwatch.errors import ConfigError
 
 LIMIT_SECONDS = 9.0
 """For one question, what it waits for included. Asked at once, all of them end within ten seconds."""
+_LEAVE_SECONDS = 0.5
 
 Question = Callable[[Machine], Awaitable[list[Finding]]]
 _QUESTIONS: tuple[tuple[str, Question], ...] = (
@@ -36,6 +38,7 @@ _QUESTIONS: tuple[tuple[str, Question], ...] = (
     ("runtime_dir", ask_places),
     ("flag", ask_flag),
     ("daemon", ask_daemon),
+    ("http", ask_pages),
     ("order", ask_orders),
     ("outside", ask_outside),
 )
@@ -61,6 +64,8 @@ async def run_checks(
         environ: the environment.
         limit_seconds: for each question.
     """
+    # Whatever resolves a name or waits for a disk, in libraries too, must not outlast us.
+    asyncio.get_running_loop().set_default_executor(LooseThreads())
     machine = Machine(loaded, clock, environ)
     clouds: asyncio.Task[Clouds] = asyncio.create_task(ask_clouds(machine), name="check clouds")
 
@@ -83,7 +88,7 @@ async def run_checks(
     finally:
         machine.close()
         clouds.cancel()
-        await asyncio.gather(clouds, return_exceptions=True)
+        await asyncio.wait({clouds}, timeout=_LEAVE_SECONDS)
     return [*_configuration(loaded), *(finding for lines in answers for finding in lines)]
 
 

@@ -7,9 +7,10 @@ It knows no question.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from spotwatch.checks.finding import Finding, fail
@@ -18,34 +19,37 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `call` returns, from a thread that the end of the process does not wait for.
+class LooseThreads(ThreadPoolExecutor):
+    """A thread for each call, for none of which the end of the process waits.
 
-    `asyncio.to_thread` would: a directory on a dead server would keep the check from ending.
+    Any other executor would: a directory or a name server that is dead would keep the check from ending.
     """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin `fn` in a thread of its own."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=work, name="check", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for nobody."""
+
+
+async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `call` returns, from a thread that the end of the process does not wait for."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]  # None only beside an error, or if T allows it
-
-    def work() -> None:
-        result: T | None = None
-        problem: BaseException | None = None
-        try:
-            result = call(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-            problem = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
-            loop.call_soon_threadsafe(settle, result, problem)
-
-    threading.Thread(target=work, name="check", daemon=True).start()
-    return await future
+    return await loop.run_in_executor(LooseThreads(), partial(call, *args, **kwargs))
 
 
 async def told(call: Callable[P, Iterable[Finding]], *args: P.args, **kwargs: P.kwargs) -> list[Finding]:

@@ -65,12 +65,17 @@ def judge_unit(
             "unit.KillSignal", f"{facts.unit}: SIGKILL, which nobody can save on", "set KillSignal=SIGTERM"
         )
     yield _judge_restart(facts)
-    if facts.private_tmp and any(place in flag.parents for place in _PRIVATE_PLACES):
+    if facts.private_tmp and is_private_place(flag):
         yield fail(
             "unit.PrivateTmp",
             f"{facts.unit} has a /tmp of its own and would never see {flag}",
             "leave flag.path out, so that the flag is in runtime_dir, or set PrivateTmp=no",
         )
+
+
+def is_private_place(path: Path) -> bool:
+    """Tell whether `path` is where a unit with PrivateTmp= sees something of its own."""
+    return any(place in path.parents for place in _PRIVATE_PLACES)
 
 
 def _judge_timeout(facts: UnitFacts, saves: Saves, policy: Policy) -> Finding:

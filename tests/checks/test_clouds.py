@@ -118,6 +118,10 @@ TROUBLES = {
         cloud="azure", fault=("404", "identity"), name="signal.azure.scheduled-events", found="404",
         mend="set resource_name",
     ),
+    "not enabled": Trouble(
+        cloud="azure", knobs=(("first_call_seconds", 119),), name="signal.azure.scheduled-events",
+        result="warn", found="no answer yet", mend="two minutes",
+    ),
     "no secret": Trouble(
         cloud="digitalocean", name="signal.digitalocean.webhook", found="no webhook secret",
         mend="set webhook.listen",

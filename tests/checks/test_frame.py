@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -10,10 +11,10 @@ import time
 import pytest
 
 from spotwatch.checks import Finding, Result, document, refused
-from spotwatch.checks.daemons import ask_http
 from spotwatch.checks.finding import fail, ok, warn
 from spotwatch.checks.frame import LIMIT_SECONDS
-from spotwatch.checks.limits import answered, in_thread
+from spotwatch.checks.limits import LooseThreads, answered, in_thread
+from spotwatch.checks.pages import ask_http
 from spotwatch.emulator import Emulator
 from spotwatch.errors import ConfigError
 from spotwatch.server import MetricsServer
@@ -61,6 +62,24 @@ async def test_a_question_that_breaks_is_a_line() -> None:
 
     (line,) = await answered("x", question(), 5)
     assert (line.result, "ZeroDivisionError" in line.found) == (Result.FAIL, True)
+
+
+def test_the_end_waits_for_no_thread() -> None:
+    """A name server that is dead blocks a library's thread, and must not keep the process."""
+    release = threading.Event()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(LooseThreads())
+        waiting = [asyncio.ensure_future(asyncio.to_thread(release.wait)) for _ in range(3)]
+        assert await asyncio.to_thread(sum, (1, 2)) == 3
+        for one in waiting:
+            one.cancel()
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 1
+    release.set()
 
 
 def test_limit_leaves_room_within_ten_seconds() -> None:
@@ -126,6 +145,17 @@ async def test_daemons_pages(
     finally:
         await pages.close()
     assert [(line.name, line.result.value) for line in lines] == expected
+
+
+async def test_another_daemons_pages() -> None:
+    """Where our user sees no daemon and one answers, it is another one's, or hidden from us."""
+    pages = server(reasons=[], version="0.1.0")
+    await pages.start()
+    try:
+        (line,) = await ask_http(f"127.0.0.1:{pages.port}", is_running=False)
+    finally:
+        await pages.close()
+    assert (line.result, "sudo" in line.mend) == (Result.WARN, True)
 
 
 async def test_http_off(bench: Bench) -> None:

@@ -167,6 +167,12 @@ def installed(**changes: object) -> Arrange:
     return arrange
 
 
+def installed_with_flag_in_tmp(bench: Bench) -> str:
+    """Give the daemon a /tmp of its own, and the flag to it."""
+    bench.systemd({"spotwatch.service": {"PrivateTmp": "yes"}})
+    return '[flag]\npath = "/tmp/checkpoint-now-of-a-test"\n'
+
+
 def port_taken(section: str) -> Arrange:
     """Have somebody else listen."""
 
@@ -228,6 +234,14 @@ def draining_of(boot_id: str | None) -> Arrange:
 
 
 MISTAKES = (
+    mistake(
+        "daemon's tmp",
+        installed_with_flag_in_tmp,
+        "daemon.PrivateTmp",
+        "fail",
+        "nobody else would see",
+        "in the daemon's unit",
+    ),
     mistake(
         "old end",
         '[policy]\nends_at = "2026-01-01T00:00:00Z"\n',

@@ -267,7 +267,9 @@ def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change |
             deadline, deadline_boot = clamped(notice, now=now, boot=boot)
             is_earlier = True
     elif case.deadline_boot is not None:
-        is_earlier = deadline_boot < case.deadline_boot - JITTER_SECONDS
+        # The same time again is not an earlier one, though a clock that was set makes it look so.
+        is_same = _is_same_or_later(notice.deadline, old.deadline)
+        is_earlier = not is_same and deadline_boot < case.deadline_boot - JITTER_SECONDS
         if not is_earlier:
             deadline, deadline_boot = case.deadline, case.deadline_boot
     if is_earlier and not is_graver:
@@ -276,6 +278,11 @@ def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change |
         return None
     replans = case.replans + (is_graver or is_earlier)
     return Change(notice=merged, deadline=deadline, deadline_boot=deadline_boot, replans=replans)
+
+
+def _is_same_or_later(deadline: datetime | None, old: datetime | None) -> bool:
+    """Tell whether the cloud names no earlier time than before, in its own words."""
+    return deadline is not None and old is not None and (deadline - old).total_seconds() >= -JITTER_SECONDS
 
 
 def _gravity(notice: Notice) -> tuple[int, bool]:

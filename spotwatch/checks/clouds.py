@@ -22,6 +22,7 @@ from spotwatch.errors import ConfigError, Denied, Malformed, NotHere, ProviderEr
 from spotwatch.model import Answer, Notice, to_rfc3339
 from spotwatch.provider_making import make_provider
 from spotwatch.providers import Identified, Provider, Windowed
+from spotwatch.providers.file import ENDS_AT
 
 PROBE_SECONDS = 6.0
 """More than any provider takes for one poll; the minutes of Azure's very first one are not waited for."""
@@ -144,6 +145,8 @@ async def _identity(provider: Provider) -> list[Finding]:
 def _signals(provider: Provider, answer: Answer) -> Iterator[Finding]:
     is_silent = not answer.answered and not answer.failed
     for signal in provider.signals:
+        if (provider.name, signal) == ("file", ENDS_AT):
+            continue  # told by the question about the known end
         name = f"signal.{provider.name}.{signal}"
         error = answer.failed.get(signal)
         if error is not None:

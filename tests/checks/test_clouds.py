@@ -163,6 +163,13 @@ async def test_trouble_is_named_and_mended(one: Trouble, bench: Bench) -> None:
     assert named(findings, "runtime_dir")
 
 
+async def test_a_known_end_is_no_notice_to_worry_about(bench: Bench) -> None:
+    """What the user configured is told once, and is fine while it is to come."""
+    findings = await bench.check('[policy]\nends_at = "2099-01-01T00:00:00Z"\n')
+    (line,) = [line for line in findings if "ends_at" in line.name]
+    assert (line.name, line.result) == ("ends_at", Result.OK)
+
+
 async def test_silence_in_a_container_may_be_the_hop_limit(bench: Bench) -> None:
     """The one setting that hides EC2's metadata from containers is named."""
     bench.patch("KUBERNETES_SERVICE_HOST", "10.0.0.1")

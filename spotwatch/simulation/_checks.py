@@ -200,7 +200,7 @@ class Checks:
         has_saved = any(
             seen - story.save_seconds <= began and done <= end for began, done in machine.trainer.saves
         )
-        if not has_saved and not machine.trainer.has_stopped_saved:
+        if not has_saved and not machine.trainer.was_away(end):
             self._say(machine, f"{notice.id}: seen at {seen:.1f}, nothing saved by {end:.1f}")
 
     def _say(self, machine: Machine, problem: str) -> None:

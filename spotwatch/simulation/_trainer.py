@@ -44,8 +44,9 @@ class Trainer:
         self.fate = Fate(None)
         self.incarnation = 0
         self.is_running = False
-        self.has_stopped_saved = False
-        """It was told to stop, saved and left."""
+        self.begun: list[float] = []
+        self.left: list[float] = []
+        """When it left because it was told to, with everything saved."""
         self.saves: list[tuple[float, float]] = []
         """When each began and when it was durable."""
         self.signals: list[float] = []
@@ -93,6 +94,11 @@ class Trainer:
         self.fate.step()
         return "started"
 
+    def was_away(self, at: float) -> bool:
+        """Tell whether it had saved and left by then, and not come back."""
+        left = max((moment for moment in self.left if moment <= at), default=None)
+        return left is not None and not any(left < moment <= at for moment in self.begun)
+
     # -- its own life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -100,7 +106,8 @@ class Trainer:
         if not self.is_running:
             self.incarnation += 1
             self.is_running = True
-            self.has_stopped_saved = self._is_told = False
+            self._is_told = False
+            self.begun.append(self._clock.monotonic())
 
     def vanish(self) -> None:
         """End with the machine; what was saved stays."""
@@ -181,7 +188,7 @@ class Trainer:
 
     def _leave(self) -> None:
         self.is_running = False
-        self.has_stopped_saved = True
+        self.left.append(self._clock.monotonic())
 
     def _report(self, phase: str) -> None:
         handshake.write_status(

@@ -101,6 +101,17 @@ def test_removal_is_really_tried(mode: int, gid: int, given: int | None, result:
 
 
 @needs_root
+def test_closed_parent_is_found_by_trying(shared: Path) -> None:
+    """The modes of the flag's own directory are fine, but the trainer cannot get there."""
+    folder = shared / "closed" / "flags"
+    folder.mkdir(parents=True)
+    folder.chmod(0o1777)
+    folder.parent.chmod(0o700)
+    line = judged(folder / "checkpoint-now", NOBODY, NOBODY)
+    assert line.result is Result.FAIL, line
+
+
+@needs_root
 async def test_owner_that_is_not_the_trainer(bench: Bench, shared: Path) -> None:
     """flag.owner names one user, the trainer runs as another: found before it matters."""
     os.chmod(shared, 0o1777)  # noqa: PTH101 - Path's would count as blocking the loop

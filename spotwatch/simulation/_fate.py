@@ -6,6 +6,8 @@ A step is a row written, a file changed, a signal sent, a sleep begun. It decide
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spotwatch import handshake
 from spotwatch.actions.handshake import FlagState, HandshakeAction
 from spotwatch.model import Event, Notice, Step
@@ -89,16 +91,19 @@ class MortalJournal:
     Args:
         rows: where they are kept over lives.
         fate: of this life.
+        on_row: called for each row that is on disk.
     """
 
-    def __init__(self, rows: list[Event], fate: Fate) -> None:
+    def __init__(self, rows: list[Event], fate: Fate, *, on_row: Callable[[Event], None]) -> None:
         self.rows = rows
+        self._on_row = on_row
         self._fate = fate
 
     def append(self, event: Event) -> None:
         """Take a row."""
         self._fate.step()
         self.rows.append(event)
+        self._on_row(event)
         self._fate.step()
 
     async def flushed(self, seconds: float) -> bool:

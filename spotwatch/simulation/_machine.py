@@ -37,7 +37,7 @@ class Machine:
     Args:
         story: what happens.
         folder: an empty directory; its runtime directory lies there.
-        on_event: sees every event of every life.
+        on_event: sees every row of every life.
         on_second: called every second while a daemon lives, between its deeds.
     """
 
@@ -115,7 +115,7 @@ class Machine:
         self.ledger = self.replayed()
         self.ledger.settle_identity("")
         self.rows[:] = [self.ledger.snapshot()]
-        journal = MortalJournal(self.rows, fate)
+        journal = MortalJournal(self.rows, fate, on_row=lambda event: self._on_event(self, event))
         files = MortalHandshake(self.folder, handshake.FLAG, boot_id=self.clock.boot_id, owner=lambda: None)
         files.clear_other_boots()
         files.fate = fate
@@ -123,7 +123,6 @@ class Machine:
         def keep(event: Event) -> None:
             if event.name not in NOT_JOURNALED:
                 journal.append(event)
-            self._on_event(self, event)
 
         self.ledger.subscribe(keep)
         runner = Runner(

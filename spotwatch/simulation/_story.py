@@ -148,5 +148,6 @@ def _draw_notice(rng: random.Random, number: int) -> Announced:
     if _happens(rng, 0.1):
         one.final_at = one.at + rng.uniform(1, window)
     if _happens(rng, 0.2):
-        one.flickers = tuple(one.at + rng.uniform(0, window) for _ in range(3))
+        first = one.at + rng.uniform(0, window)
+        one.flickers = (first, first + 10, first + 25)
     return one

@@ -128,6 +128,9 @@ class Trainers:
 
     def _note_save(self, status: Status) -> None:
         saved = status.saved
+        if saved.save_seconds <= 0:
+            # A checkpoint that was restored is reported too; nothing was measured on it.
+            return
         if saved.at is None or any(
             save.run_id == status.run_id and save.step == saved.step and save.seconds == saved.save_seconds
             for save in self._ledger.state.saves

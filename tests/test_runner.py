@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
@@ -225,6 +226,17 @@ class TestAnswers:
 
         world = play(tmp_path, story)
         assert [e.data["answer"] for e in world.events("answered")] == ["durable"]
+
+    def test_a_restored_checkpoint_measures_nothing(self, tmp_path: Path) -> None:
+        """A resumed trainer reports what it restored with 0 s: the estimate stays the setting."""
+
+        async def story(world: World) -> None:
+            restored = functools.partial(world.report, saved_seq=0, step=7, save_seconds=0.0)
+            await world.live(3, trainer=restored)
+
+        world = play(tmp_path, story)
+        assert world.events("saved") == []
+        assert world.runner.estimate_seconds() == 10
 
     def test_acknowledged(self, tmp_path: Path) -> None:
         """A script that only removes the flag acknowledges."""

@@ -161,7 +161,7 @@ class Machine:
             saves = [
                 MeasuredSave(seconds=s.saved.save_seconds, is_durable=True, step_seconds=_step_seconds(s))
                 for s in fresh
-                if s.saved.at is not None
+                if s.saved.at is not None and s.saved.save_seconds > 0
             ]
         measured = sum(save.is_durable for save in saves)
         seconds = estimate(self.settings.policy, saves)

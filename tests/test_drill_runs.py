@@ -230,7 +230,7 @@ async def test_broken_off(tmp_path: Path, scratch: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 async def test_our_own_trainer(scratch: Path) -> None:
     """With torch, dropout and a schedule: every bit of the interrupted run equals the uninterrupted one."""
-    wanted = Drill(clouds=["gcp"], plan=make_plan(2.0, ["gcp"]), limit_seconds=60)
+    wanted = Drill(clouds=["gcp"], plan=make_plan(5.0, ["gcp"]), limit_seconds=60)
     (outcome,), logs = await run_drill(wanted, Timeline(None))
     got = cloud_document(outcome)
     assert (got["verdict"], got["problems"], got["unknown"]) == ("pass", [], {})

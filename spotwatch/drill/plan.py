@@ -95,8 +95,9 @@ def make_plan(window_seconds: float, clouds: Sequence[str]) -> Plan:
             )
     policy = Policy(
         save_seconds=_share(window_seconds, 0.1),
-        stop_margin_seconds=_share(window_seconds, 0.2),
-        target_margin_seconds=_share(window_seconds, 0.4),
+        # A trainer with torch takes a second or two from its last save to its exit.
+        stop_margin_seconds=_share(window_seconds, 0.3),
+        target_margin_seconds=_share(window_seconds, 0.45),
         # Short of half of what lies before a target's stop, so that a second flush is rehearsed too.
         reflush_seconds=_share(window_seconds, 0.2),
         unanswered_seconds=_share(window_seconds, 1.0),

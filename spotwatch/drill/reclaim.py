@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from spotwatch.drill.cloud import emulated
@@ -26,6 +27,7 @@ from spotwatch.drill.notes import (
 from spotwatch.drill.scene import Scene
 from spotwatch.drill.verdict import SAVED_EXIT, Outcome
 from spotwatch.drill.watch import Watch, read_orders, watching
+from spotwatch.emulator import Emulator
 from spotwatch.errors import SpotwatchError
 
 _ANSWER_SECONDS = 3.0
@@ -77,27 +79,20 @@ class _Reclaim:
     async def _first_machine(self) -> tuple[int, ...]:
         """Train until the machine is taken away, and return the steps that were executed on it."""
         scene, seen = self._scene, self._seen
-        machine = self._machine(1)
-        try:
-            async with emulated(self._cloud, machine.folder / "whsec") as (cloud, environment):
-                await machine.start_daemon(self._cloud, {**scene.plan.variables(), **environment})
-                self._say("machine 1: the daemon watches")
-                await wait_until(lambda: bool(cloud.requests), 10.0, "the daemon to ask its cloud")
-                trainer = await self._start_trainer(machine)
-                watch = self._watch(machine)
-                async with watching(watch) as looking:
-                    await self._until_it_trains(trainer, watch, looking)
-                    announced_at = time.monotonic()
-                    cloud.announce(scene.plan.window_seconds)
-                    self._gone_at = announced_at + scene.plan.window_seconds
-                    self._say(f"notice: this machine goes in {scene.plan.window_seconds:g} s")
-                    await self._until_gone(trainer, looking)
-                    left_at = time.monotonic()
-                    watch.look()
-                await self._note_first(machine, watch, trainer.returncode, announced_at, left_at)
-        finally:
-            killed = await machine.destroy()
-            self._say(f"machine 1 is gone: all its processes killed ({killed}), its directory removed")
+        async with self._machine(1) as (machine, cloud):
+            await wait_until(lambda: bool(cloud.requests), 10.0, "the daemon to ask its cloud")
+            trainer = await self._start_trainer(machine)
+            watch = self._watch(machine)
+            async with watching(watch) as looking:
+                await self._until_it_trains(trainer, watch, looking)
+                announced_at = time.monotonic()
+                cloud.announce(scene.plan.window_seconds)
+                self._gone_at = announced_at + scene.plan.window_seconds
+                self._say(f"notice: this machine goes in {scene.plan.window_seconds:g} s")
+                await self._until_gone(trainer, looking)
+                left_at = time.monotonic()
+                watch.look()
+            await self._note_first(machine, watch, trainer.returncode, announced_at, left_at)
         if seen.first_exit_code is None:
             seen.first_exit_code = 137
             seen.troubles.append("the trainer was still running when its machine was taken away")
@@ -165,20 +160,14 @@ class _Reclaim:
     async def _second_machine(self, before: tuple[int, ...]) -> None:
         scene, seen = self._scene, self._seen
         self._where, self._gone_at = "machine 2", math.inf
-        machine = self._machine(2)
-        try:
-            secret = machine.folder / "whsec"
-            async with emulated(self._cloud, secret, is_replacement=True) as (_, environment):
-                await machine.start_daemon(self._cloud, {**scene.plan.variables(), **environment})
-                started_at = time.monotonic()
-                trainer = await self._start_trainer(machine)
-                self._say("machine 2: the same command")
-                watch = self._watch(machine)
-                async with watching(watch) as looking:
-                    await self._until_finished(trainer, watch, looking, started_at, len(before))
-                    watch.look()
-        finally:
-            await machine.destroy()
+        async with self._machine(2) as (machine, _):
+            started_at = time.monotonic()
+            trainer = await self._start_trainer(machine)
+            self._say("machine 2: the same command")
+            watch = self._watch(machine)
+            async with watching(watch) as looking:
+                await self._until_finished(trainer, watch, looking, started_at, len(before))
+                watch.look()
         seen.final_exit_code = shell_code(trainer.returncode or 0)
         self._say(f"the run ends with {seen.final_exit_code}")
         if scene.is_own:
@@ -215,10 +204,24 @@ class _Reclaim:
 
     # -- parts ---------------------------------------------------------------------------------------------
 
-    def _machine(self, number: int) -> Machine:
+    @contextlib.asynccontextmanager
+    async def _machine(self, number: int) -> AsyncIterator[tuple[Machine, Emulator]]:
+        """Yield a machine whose daemon watches, and its cloud; at the end it is destroyed, come what may."""
+        scene = self._scene
         name = f"{self._cloud}-{number}"
-        environment = self._scene.trainer_environment(self._cloud)
-        return Machine(self._scene.folder / name, self._scene.logs, name, environment)
+        machine = Machine(scene.folder / name, scene.logs, name, scene.trainer_environment(self._cloud))
+        secret_file = machine.folder / "whsec"
+        # The cloud outlives its machine, as clouds do.
+        async with emulated(self._cloud, secret_file, is_replacement=number > 1) as (cloud, environment):
+            try:
+                await machine.start_daemon(self._cloud, {**scene.plan.variables(), **environment})
+                self._say(f"machine {number}: the daemon watches")
+                yield machine, cloud
+            finally:
+                killed = await machine.destroy()
+                self._say(
+                    f"machine {number} is gone: all its processes killed ({killed}), its directory removed"
+                )
 
     def _watch(self, machine: Machine) -> Watch:
         watch = Watch(

@@ -7,9 +7,10 @@ nothing read here is ever signalled, opened or connected to. It writes nothing t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spotwatch import handshake
@@ -20,6 +21,20 @@ from spotwatch.model import Do
 from spotwatch.records import Order
 
 MAX_STEP_SECONDS = 600.0
+NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType(
+    {
+        "is_trainer_up": 0,
+        "step": None,
+        "steps_per_second": None,
+        "saved_step": None,
+        "saved_at": None,
+        "stall_seconds": None,
+        "save_seconds": None,
+        "size_bytes": None,
+        "work_at_risk_seconds": None,
+    }
+)
+"""What `Trainers.facts` returns when no trainer has ever reported."""
 
 
 class Trainers:
@@ -99,7 +114,7 @@ class Trainers:
         fresh = self.fresh()
         known = fresh or [s for s in self.statuses if s.saved.at is not None]
         if not known:
-            return dict.fromkeys(_FACTS) | {"is_trainer_up": 0}
+            return dict(NOTHING_KNOWN)
         status = max(known, key=lambda s: self.work_at_risk_seconds(s) or 0.0)
         saved = status.saved
         has_saved = saved.at is not None
@@ -158,15 +173,3 @@ class Trainers:
 def _has_finished(status: Status) -> bool:
     """Tell whether this trainer ended its run by itself; leaving it saves the last step."""
     return status.phase == "finished" and status.saved.at is not None
-
-
-_FACTS = (
-    "step",
-    "steps_per_second",
-    "saved_step",
-    "saved_at",
-    "stall_seconds",
-    "save_seconds",
-    "size_bytes",
-    "work_at_risk_seconds",
-)

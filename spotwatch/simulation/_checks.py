@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from spotwatch import handshake
 from spotwatch.model import Do, Event, Kind
@@ -147,7 +147,7 @@ class Checks:
         if not machine.story.is_obedient:
             return
         patience = 2 * machine.story.save_seconds + SLACK_SECONDS + 3 * len(machine.deaths)
-        for order, after in zip(self.orders, [*self.orders[1:], None], strict=True):
+        for order, after in zip_longest(self.orders, self.orders[1:]):
             end = machine.clock.monotonic() if after is None else after.at
             is_steady = not any(order.at < m for m, _ in machine.story.clock_steps) and not machine.boots
             if (

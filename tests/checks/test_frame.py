@@ -82,6 +82,13 @@ def test_the_end_waits_for_no_thread() -> None:
     release.set()
 
 
+async def test_libraries_get_loose_threads_too(bench: Bench) -> None:
+    """What resolves names in the background uses the loop's own executor, which must be ours."""
+    await bench.check()
+    thread = await asyncio.to_thread(threading.current_thread)
+    assert thread.daemon
+
+
 def test_limit_leaves_room_within_ten_seconds() -> None:
     """The limit of a question is the promise of the whole."""
     assert LIMIT_SECONDS < 10

@@ -168,8 +168,8 @@ class _Reclaim:
             async with watching(watch) as looking:
                 await self._until_finished(trainer, watch, looking, started_at, len(before))
                 watch.look()
-        seen.final_exit_code = shell_code(trainer.returncode or 0)
-        self._say(f"the run ends with {seen.final_exit_code}")
+            seen.final_exit_code = shell_code(trainer.returncode or 0)
+            self._say(f"the run ends with {seen.final_exit_code}")
         if scene.is_own:
             note_own_steps(seen, self._last_step, watch)
         else:

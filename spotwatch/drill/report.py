@@ -15,7 +15,7 @@ from spotwatch.drill.verdict import NOT_REACHED
 _TAIL_LINES = 12
 _TAIL_BYTES = 64 * 1024
 _LABEL_WIDTH = 26
-_COLUMN_WIDTH = 15
+_COLUMN_WIDTH = 12
 
 
 def verdict_lines(document: Mapping[str, Any], logs: Path | None) -> list[str]:
@@ -63,8 +63,14 @@ def _table(clouds: Sequence[Mapping[str, Any]]) -> list[str]:
         ("start to first step", [_seconds(c["resume_seconds"]) for c in clouds]),
         ("verdict", [str(c["verdict"]) for c in clouds]),
     )
-    width = max(_COLUMN_WIDTH, *(len(cell) + 2 for _, cells in rows for cell in cells))
-    return [f"{name:<{_LABEL_WIDTH}}{''.join(f'{c:>{width}}' for c in cells)}" for name, cells in rows]
+    widths = [
+        max(_COLUMN_WIDTH, *(len(cell) + 2 for cell in column))
+        for column in zip(*(cells for _, cells in rows), strict=True)
+    ]
+    return [
+        f"{name:<{_LABEL_WIDTH}}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
+        for name, cells in rows
+    ]
 
 
 def _tail(path: Path) -> list[str]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -23,13 +24,15 @@ _RULE = "=" * _WIDTH
 _PAGES = ("", *_COMMANDS)
 
 
+@functools.cache
 def page(name: str) -> str:
-    """Return what `spotwatch NAME --help` prints."""
-    result = CliRunner().invoke(
-        cli, [*filter(None, [name]), "--help"], prog_name="spotwatch", terminal_width=_WIDTH
-    )
-    assert result.exit_code == 0, result.output
-    return result.output
+    """Return what `spotwatch NAME --help` prints, in a process of its own.
+
+    click remembers a command's help option from its first use, which here may have been another test's.
+    """
+    code = f"from spotwatch.cli import cli; cli(prog_name='spotwatch', terminal_width={_WIDTH})"
+    argv = [sys.executable, "-c", code, *filter(None, [name]), "--help"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
 def title(name: str) -> str:

@@ -4,7 +4,7 @@
 The daemon is a process of its own and the cloud the emulator; a notice is announced at a random moment, timed
 until `order.json` holds its order, and withdrawn again. No trainer takes part, so nothing of it is measured.
 
-    python benchmarks/latency.py                 200 notices a cloud, ten minutes: a withdrawal takes seconds
+    python benchmarks/latency.py                 200 notices a cloud, a quarter of an hour
     python benchmarks/latency.py --notices 20
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the suite runs where there is no torch: without the modules that need it, and saying which.
 
-Only when asked by `SPOTWATCH_TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): where torch is missing by mistake,
-those tests fail.
+Only when asked by `SPOTWATCH_TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): where torch is missing by
+mistake, those tests fail.
 """
 
 from __future__ import annotations

@@ -196,7 +196,8 @@ class Daemon:
             code = await child.wait()
             self._log.info("trainer_exited", code=code)
             parts.runner.wake()
-            if self._is_told_to_end or not parts.ledger.is_stop_in_force():
+            goes_on = parts.ledger.is_stop_in_force() or parts.runner.is_start_owed()
+            if self._is_told_to_end or not goes_on:
                 break
             has_begun_again = await self._wait_for_respawn(child)
             if not has_begun_again:

@@ -7,7 +7,8 @@ daemon that dies anywhere goes on where it was. It decides neither what is order
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from spotwatch.actions.handshake import FlagState
@@ -26,6 +27,7 @@ JOURNAL_SECONDS = 0.2
 
 HANDSHAKE = "handshake"
 FLAG = "flag"
+_NOBODY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Delivery:
@@ -42,18 +44,19 @@ class Delivery:
         self._errors: dict[str, str] = {}
         self._announced = {case.notice.id for case in parts.ledger.open_cases() if case.last_seq}
 
-    async def give(self, step: Step, *, starts: Collection[str] = ()) -> None:
+    async def give(self, step: Step, *, starts: Mapping[str, Any] = _NOBODY) -> None:
         """Make `step` the order in force, and tell it.
 
         Args:
             step: what is due.
-            starts: labels of targets to be started again, when `step` lifts a stop.
+            starts: by label the processes whose end is waited for before their target is started again, when
+                `step` lifts a stop.
         """
         p = self._p
         in_force = p.handshake.order_in_force()
         seq = 1 + max(p.ledger.state.highest_seq, in_force.seq if in_force else 0, p.trainers.highest_seq())
         await p.before_order()
-        procs = await find_all(p.targets) if step.do is Do.STOP else {label: [] for label in starts}
+        procs = await find_all(p.targets) if step.do is Do.STOP else starts
         order = p.ledger.order(step, seq, procs=procs)
         await p.journal.flushed(JOURNAL_SECONDS)
         await self.tell(order)

@@ -112,6 +112,11 @@ class Runner:
             ids = tuple(case.notice.id for case in self._p.ledger.open_cases())
             await self.delivery.give(Step(at=self._p.clock.now(), do=Do.STOP, why=why, case_ids=ids))
 
+    def is_start_owed(self) -> bool:
+        """Tell whether a stop was lifted whose targets have not all been started again."""
+        order = self._p.ledger.last_order()
+        return order is not None and order.do is Do.NONE and self.delivery.stopper.is_start_owed(order)
+
     def has_due_step(self) -> bool:
         """Tell whether something is left to be done now, as `--once` asks."""
         self.plan = self._make_plan()
@@ -173,10 +178,11 @@ class Runner:
         if not is_over:
             return
         # Whoever was found then may have left by the order alone, before any signal.
-        stopped = [t.label for t in p.targets if t.label in order.told or t.label in order.procs]
+        labels = [t.label for t in p.targets if t.label in order.told or t.label in order.procs]
+        stopped = {label: order.procs.get(label, []) for label in labels}
         await self.delivery.give(
             Step(at=p.clock.now(), do=Do.NONE, why="no notice is in force any more"),
-            starts=stopped if order.do is Do.STOP else (),
+            starts=stopped if order.do is Do.STOP else {},
         )
 
     async def _lift_orphan(self) -> None:

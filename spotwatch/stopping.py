@@ -60,14 +60,27 @@ class Stopper:
         return all(await asyncio.gather(*(self._stop(t, order, step, notice) for t in untold)))
 
     async def start_all(self, order: Order) -> None:
-        """Start again what the lifted stop had stopped and `order` names."""
+        """Start again what the lifted stop had stopped and `order` names, each once it has left.
+
+        One that was told and still saves will leave after it: started before, it would end up not running.
+        """
         for target in self._due(order):
             if target.label not in order.procs:
+                continue
+            if any(map(self._p.is_alive, procs_of(order.procs, target.label))):
+                if self._p.clock.boot() - order.boot >= self._p.policy.unanswered_seconds:
+                    # It does not mean to leave. If it ends one day, then for reasons of its own.
+                    self._p.ledger.record("told", seq=order.seq, receiver=target.label)
                 continue
             if await self._act("start", target.start(), order, key=f"start {target.label}"):
                 self._p.ledger.record("told", seq=order.seq, receiver=target.label)
             else:
                 self._retry_at[target.label] = self._p.clock.monotonic() + START_RETRY_SECONDS
+
+    def is_start_owed(self, order: Order) -> bool:
+        """Tell whether something that `order` names is still to be started."""
+        labels = {target.label for target in self._p.targets}
+        return any(label in labels and label not in order.told for label in order.procs)
 
     def is_done(self, order: Order) -> bool:
         """Tell whether every target has been told of this stop."""

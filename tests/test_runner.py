@@ -233,10 +233,9 @@ class TestAnswers:
         async def story(world: World) -> None:
             restored = functools.partial(world.report, saved_seq=0, step=7, save_seconds=0.0)
             await world.live(3, trainer=restored)
+            assert world.runner.estimate_seconds() == 10
 
-        world = play(tmp_path, story)
-        assert world.events("saved") == []
-        assert world.runner.estimate_seconds() == 10
+        assert play(tmp_path, story).events("saved") == []
 
     def test_acknowledged(self, tmp_path: Path) -> None:
         """A script that only removes the flag acknowledges."""
@@ -314,6 +313,7 @@ class TestEnds:
         """Three good answers over three seconds without it: draining lifted, `none`, started again."""
 
         async def story(world: World) -> None:
+            world.target.on_signal = world.target.leave
             world.announce()
             await world.live(119, trainer=world.obedient_trainer)
             assert world.is_draining()
@@ -377,6 +377,7 @@ class TestEnds:
         """A termination that never comes: ten minutes after the deadline training starts again, once."""
 
         async def story(world: World) -> None:
+            world.target.on_signal = world.target.leave
             world.announce()
             await world.live(719, trainer=world.obedient_trainer, step=1)
             assert world.is_draining()

@@ -146,6 +146,7 @@ class TestStartAgain:
                     raise ActionError("systemctl start: no answer within 2 s")
                 return "started"
 
+            world.target.on_signal = world.target.leave
             world.target.start = start  # type: ignore[method-assign]
             world.announce(seconds=None)
             await world.live(3)
@@ -179,11 +180,40 @@ class TestStartAgain:
 
             world.target.find = once  # type: ignore[method-assign]
             await world.live(4)
+            world.target.leave()
             world.in_force.clear()
             await world.live(6)
 
         world = play(tmp_path, story)
         assert (world.target.signals, world.target.starts) == ([], 1)
+
+    def test_one_that_still_saves(self, tmp_path: Path) -> None:
+        """Withdrawn while it saves before it leaves: it is started once it has left, not before."""
+
+        async def story(world: World) -> None:
+            world.announce(seconds=None)
+            await world.live(3)
+            world.in_force.clear()
+            await world.live(30)
+            assert world.orders() == ["stop", "none"]
+            assert world.target.starts == 0
+            world.target.leave()
+            await world.live(2)
+
+        assert play(tmp_path, story).target.starts == 1
+
+    def test_one_that_does_not_mean_to_leave(self, tmp_path: Path) -> None:
+        """Ten minutes after the withdrawal it trains on: that it ends one day is its own affair."""
+
+        async def story(world: World) -> None:
+            world.announce(seconds=None)
+            await world.live(3)
+            world.in_force.clear()
+            await world.live(610, step=1)
+            world.target.leave()
+            await world.live(60, step=1)
+
+        assert play(tmp_path, story).target.starts == 0
 
     def test_one_that_never_ran(self, tmp_path: Path) -> None:
         """What was not there to be stopped is not started."""

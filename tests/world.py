@@ -18,12 +18,12 @@ from spotwatch import handshake
 from spotwatch.actions import Occasion
 from spotwatch.actions.handshake import HandshakeAction
 from spotwatch.config import Release
-from spotwatch.parts import Parts
 from spotwatch.errors import ActionError, ProviderError
 from spotwatch.handshake import Order, Saved, Status
 from spotwatch.journal import MemoryJournal
 from spotwatch.ledger import Ledger
 from spotwatch.model import Answer, Do, Event, Kind, Notice
+from spotwatch.parts import Parts
 from spotwatch.policy import Policy
 from spotwatch.runner import Runner
 from spotwatch.targets import Proc
@@ -59,6 +59,14 @@ class FakeTarget:
         self.signals: list[datetime] = []
         self.starts = 0
         self.on_signal: Callable[[], None] = lambda: None
+
+    def leave(self) -> None:
+        """Exit, as a trainer does that was told to."""
+        self.proc = GONE
+
+    def is_alive(self, proc: Proc) -> bool:
+        """Tell whether `proc` still runs."""
+        return self.is_there and proc == self.proc != GONE
 
     def find(self) -> tuple[Proc, ...]:
         """Return it while it is there."""
@@ -157,6 +165,7 @@ class World:
                 targets=[self.target] if self.has_target else [],
                 confirmers={"aws": self.confirmer},
                 release=self.release,
+                is_alive=self.target.is_alive,
             )
         )
 

@@ -202,6 +202,8 @@ class Checks:
         )
         if not has_saved and not machine.trainer.was_away(end):
             self._say(machine, f"{notice.id}: seen at {seen:.1f}, nothing saved by {end:.1f}")
+        if story.manner != "slow" and not machine.trainer.was_away(end):
+            self._say(machine, f"{notice.id}: seen at {seen:.1f}, still training at {end:.1f}")
 
     def _say(self, machine: Machine, problem: str) -> None:
         line = f"{machine.clock.monotonic():.1f}: {problem}"

@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE := $(VENV)/.made
 WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torch)
-test: export SPOTWATCH_TESTS_WITHOUT_TORCH := $(if $(WITH_TORCH),,1)
+test: export TESTS_WITHOUT_TORCH := $(if $(WITH_TORCH),,1)
 
 # Stamps of a .venv whose interpreter no longer starts (half made, moved, upgraded away) say nothing.
 $(shell $(BIN)/python -c 'import pip' 2>/dev/null || rm -f $(MADE)-*)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the suite runs where there is no torch: without the modules that need it, and saying which.
 
-Only when asked by `SPOTWATCH_TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): where torch is missing by
+Only when asked by `TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): where torch is missing by
 mistake, those tests fail.
 """
 
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the trainer's side, and every other module of tests that speaks of torch."""
-    if os.environ.get("SPOTWATCH_TESTS_WITHOUT_TORCH") != "1" or collection_path.suffix != ".py":
+    if os.environ.get("TESTS_WITHOUT_TORCH") != "1" or collection_path.suffix != ".py":
         return None
     is_trainers = collection_path.is_relative_to(_TESTS / "train")
     if not is_trainers and "torch" not in collection_path.read_text(encoding="utf-8"):

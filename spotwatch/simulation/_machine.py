@@ -55,6 +55,7 @@ class Machine:
         self.clock = MortalClock()
         self.cloud = Cloud(story, self.clock)
         self.trainer = Trainer(story, self.clock, folder)
+        self.ledger = Ledger(self.clock)
         self.rows: list[Event] = []
         self.deaths: list[float] = []
         """When the daemon was killed."""

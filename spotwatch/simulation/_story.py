@@ -73,6 +73,8 @@ class Story:
     seed: int
     policy: Policy
     manner: Manner
+    secretly: Manner | None = None
+    """How the trainer really is, where the checks themselves are to be tried; None: as it is said to be."""
     save_seconds: float
     notices: list[Announced]
     faults: list[tuple[float, float, Fault]] = field(default_factory=list)

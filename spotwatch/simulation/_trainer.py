@@ -38,6 +38,7 @@ class Trainer:
 
     def __init__(self, story: Story, clock: MortalClock, folder: Path) -> None:
         self._story = story
+        self._manner = story.secretly or story.manner
         self._clock = clock
         self._folder = folder
         self._rng = random.Random(story.seed + 1)  # noqa: S311 - to be repeated, not to be secret
@@ -119,11 +120,11 @@ class Trainer:
         """Train, save, crash and come back until the machine ends."""
         self.begin()
         next_status = 0.0
-        next_crash = self._rng.uniform(10, 120) if self._story.manner == "crashing" else float("inf")
+        next_crash = self._rng.uniform(10, 120) if self._manner == "crashing" else float("inf")
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = self._clock.monotonic()
-            if self._story.manner == "deaf":
+            if self._manner == "deaf":
                 continue
             if now >= next_crash:
                 next_crash = now + self._rng.uniform(20, 120)
@@ -134,7 +135,7 @@ class Trainer:
                 continue
             if not self.is_running:
                 continue
-            if self._story.manner == "script":
+            if self._manner == "script":
                 await self._look_as_script()
             else:
                 await self._look_as_library()
@@ -181,7 +182,7 @@ class Trainer:
         end = began + self._story.save_seconds
         while (left := end - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(left, STATUS_SECONDS))
-            if self._story.manner != "script" and self.is_running:
+            if self._manner != "script" and self.is_running:
                 self._report("uploading")
         if self.is_running and incarnation == self.incarnation:
             self.saves.append((began, self._clock.monotonic()))

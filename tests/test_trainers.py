@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is believed of `status/`, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotwatch import handshake
+from spotwatch.handshake import Saved, Status
+from spotwatch.ledger import Ledger
+from spotwatch.model import Event
+from spotwatch.policy import Policy, estimate
+from spotwatch.testing import EPOCH, FakeClock, run_virtual
+from spotwatch.trainers import NOTHING_KNOWN, Trainers
+
+SAVED = Saved(seq=1, step=90, at=EPOCH, url="s3://b/x", size_bytes=10, stall_seconds=0.1, save_seconds=2.0)
+STATUS = Status(run_id="run", pid=1, at=EPOCH, step=100, steps_per_second=2.0, saved=SAVED)
+
+
+class Bench:
+    """A runtime directory and who reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / handshake.STATUS_DIR).mkdir()
+        self.folder = folder
+        self.clock = FakeClock()
+        self.seen: list[Event] = []
+        self.ledger = Ledger(self.clock)
+        self.ledger.subscribe(self.seen.append)
+        self.owners = {os.geteuid()}
+        self.trainers = Trainers(folder, owners=lambda: self.owners, ledger=self.ledger, clock=self.clock)
+
+    def look(self, *statuses: Status) -> Trainers:
+        """Write the statuses, then look."""
+        for status in statuses:
+            handshake.write_status(self.folder, status)
+        self.trainers.look()
+        return self.trainers
+
+    def named(self, name: str) -> list[Event]:
+        """Return the events of one name."""
+        return [event for event in self.seen if event.name == name]
+
+
+def on(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
+    """Run a story in virtual time."""
+
+    async def main() -> Bench:
+        bench = Bench(folder)
+        await story(bench)
+        return bench
+
+    return run_virtual(main())
+
+
+def test_nobody(tmp_path: Path) -> None:
+    """Nothing is known, and nothing is zero but `up`."""
+
+    async def story(bench: Bench) -> None:
+        assert bench.look().facts() == NOTHING_KNOWN
+
+    on(tmp_path, story)
+
+
+def test_facts(tmp_path: Path) -> None:
+    """Ten steps since the save at two a second: five seconds are at risk."""
+
+    async def story(bench: Bench) -> None:
+        facts = bench.look(STATUS).facts()
+        assert facts == {
+            "is_trainer_up": 1,
+            "step": 100,
+            "steps_per_second": 2.0,
+            "saved_step": 90,
+            "saved_at": EPOCH.timestamp(),
+            "stall_seconds": 0.1,
+            "save_seconds": 2.0,
+            "size_bytes": 10,
+            "work_at_risk_seconds": 5.0,
+        }
+
+    on(tmp_path, story)
+
+
+def test_of_several_the_one_with_most_at_risk(tmp_path: Path) -> None:
+    """Whose loss would be the greatest is shown."""
+
+    async def story(bench: Bench) -> None:
+        assert bench.look(STATUS, replace(STATUS, run_id="b", step=500)).facts()["step"] == 500
+
+    on(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("speed", "saved", "at_risk"),
+    [
+        (0.0, SAVED, None),
+        (2.0, Saved(), 50.0),
+        (2.0, replace(SAVED, step=100), 0.0),
+        (2.0, replace(SAVED, step=200), 0.0),
+    ],
+)
+def test_work_at_risk(tmp_path: Path, speed: float, saved: Saved, at_risk: float | None) -> None:
+    """Unknown without a speed; all of it without a save; never negative."""
+
+    async def story(bench: Bench) -> None:
+        facts = bench.look(replace(STATUS, steps_per_second=speed, saved=saved)).facts()
+        assert facts["work_at_risk_seconds"] == at_risk
+
+    on(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("age", "phase", "is_fresh"),
+    [
+        (0, "training", True),
+        (15, "training", True),
+        (15.1, "training", False),
+        (-16, "training", False),
+        (0, "finished", False),
+    ],
+)
+def test_fresh(tmp_path: Path, age: float, phase: str, is_fresh: bool) -> None:
+    """Younger than 15 s, not from the future, not finished."""
+
+    async def story(bench: Bench) -> None:
+        status = replace(STATUS, at=EPOCH - timedelta(seconds=age), phase=phase)
+        assert bool(bench.look(status).fresh()) is is_fresh
+
+    on(tmp_path, story)
+
+
+def test_a_save_is_recorded_once(tmp_path: Path) -> None:
+    """However often it is reported, and again when another one comes; it dates from when it was durable."""
+
+    async def story(bench: Bench) -> None:
+        await bench.clock.sleep(4)
+        for _ in range(3):
+            bench.look(replace(STATUS, at=bench.clock.now()))
+        bench.look(replace(STATUS, at=bench.clock.now(), saved=replace(SAVED, step=95)))
+
+    first, second = on(tmp_path, story).named("saved")
+    assert (first.data["step"], second.data["step"]) == (90, 95)
+    assert first.data["boot"] == 1000.0
+    assert first.data["step_seconds"] == 0.5
+
+
+def test_two_runs_in_turn_are_each_recorded_once(tmp_path: Path) -> None:
+    """One that saves often does not make the other's last save look new."""
+
+    async def story(bench: Bench) -> None:
+        for step in range(10):
+            quick = replace(STATUS, run_id="quick", saved=replace(SAVED, step=step))
+            bench.look(STATUS, quick)
+
+    names = [event.data["run_id"] for event in on(tmp_path, story).named("saved")]
+    assert (names.count("run"), names.count("quick")) == (1, 10)
+
+
+def test_a_failure_is_told_once_a_change(tmp_path: Path) -> None:
+    """Its first word is the reason."""
+
+    async def story(bench: Bench) -> None:
+        for error in ("upload: refused", "upload: refused", "", "upload: refused", "verify: crc"):
+            bench.look(replace(STATUS, error=error))
+
+    told = [(e.data["reason"], e.data["error"]) for e in on(tmp_path, story).named("save_failed")]
+    assert told == [("upload", "upload: refused"), ("upload", "upload: refused"), ("verify", "verify: crc")]
+
+
+def test_a_stranger_s_status(tmp_path: Path) -> None:
+    """It does not count, is told once, and counts when its user turns out to be the trainer's."""
+
+    async def story(bench: Bench) -> None:
+        bench.owners = set()
+        for _ in range(3):
+            assert bench.look(STATUS).fresh() == []
+        bench.owners = {os.geteuid()}
+        assert len(bench.look().fresh()) == 1
+
+    assert len(on(tmp_path, story).named("status_refused")) == 1
+
+
+@pytest.mark.parametrize("seconds", [-5, float("inf"), 1e300, "12", None, True])
+def test_hostile_numbers_change_no_plan_beyond_reason(tmp_path: Path, seconds: object) -> None:
+    """A save time out of bounds is refused or clamped; the estimate stays a number of seconds."""
+
+    async def story(bench: Bench) -> None:
+        row = json.loads(STATUS.to_bytes())
+        row["saved"]["save_seconds"] = seconds
+        (tmp_path / "status" / "run.json").write_text(json.dumps(row), encoding="utf-8")
+        bench.look()
+        assert 0 <= estimate(Policy(), bench.ledger.measured_saves()) <= handshake.MAX_SECONDS + 600
+
+    on(tmp_path, story)
+
+
+def test_seen_by_all(tmp_path: Path) -> None:
+    """One who has not seen the order, or nobody at all, is no `seen`."""
+
+    async def story(bench: Bench) -> None:
+        assert not bench.look().have_seen(1)
+        one = replace(STATUS, saved=Saved(), seq=3)
+        assert bench.look(one).have_seen(3)
+        assert not bench.look(replace(one, run_id="b", seq=2)).have_seen(3)
+        assert bench.trainers.highest_seq() == 3
+
+    on(tmp_path, story)

@@ -151,23 +151,22 @@ class World:
         files = HandshakeAction(self.folder, handshake.FLAG, boot_id=self.clock.boot_id, owner=lambda: None)
         files.clear_other_boots()
         self.files = files
-        self.runner = Runner(
-            Parts(
-                ledger=self.ledger,
-                policy=self.policy,
-                clock=self.clock,
-                journal=journal,
-                handshake=files,
-                trainers=Trainers(
-                    self.folder, owners=lambda: {os.geteuid()}, ledger=self.ledger, clock=self.clock
-                ),
-                tellers=Tellers([self.listener], ledger=self.ledger, clock=self.clock),
-                targets=[self.target] if self.has_target else [],
-                confirmers={"aws": self.confirmer},
-                release=self.release,
-                is_alive=self.target.is_alive,
-            )
+        self.parts = Parts(
+            ledger=self.ledger,
+            policy=self.policy,
+            clock=self.clock,
+            journal=journal,
+            handshake=files,
+            trainers=Trainers(
+                self.folder, owners=lambda: {os.geteuid()}, ledger=self.ledger, clock=self.clock
+            ),
+            tellers=Tellers([self.listener], ledger=self.ledger, clock=self.clock),
+            targets=[self.target] if self.has_target else [],
+            confirmers={"aws": self.confirmer},
+            release=self.release,
+            is_alive=self.target.is_alive,
         )
+        self.runner = Runner(self.parts)
 
     def _keep(self, event: Event) -> None:
         self.seen.append(event)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `exec` ends: by what the trainer says, else by the record of the stop."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotwatch.outcome import exit_code
+
+
+def ended(answer: str | None, child: int | None) -> int:
+    """Return the exit code after a stop with this answer; None: there was no stop."""
+    stop = None if answer is None else SimpleNamespace(answer=answer)
+    parts: Any = SimpleNamespace(runner=SimpleNamespace(last_stop=lambda: stop))
+    return exit_code(parts, child)
+
+
+@pytest.mark.parametrize("answer", [None, "", "acknowledged", "durable"])
+@pytest.mark.parametrize("code", [75, 76, 77])
+def test_the_library_says_it_itself(answer: str | None, code: int) -> None:
+    """Its own codes are passed on whatever the record says."""
+    assert ended(answer, code) == code
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 137, 143, None])
+def test_no_stop(code: int | None) -> None:
+    """The trainer's own code; 0 when it was not our child."""
+    assert ended(None, code) == (code or 0)
+
+
+@pytest.mark.parametrize("code", [0, 1, 137, 143, None])
+def test_durable(code: int | None) -> None:
+    """Launchers turn all into 1, and may be killed after the save: the record counts."""
+    assert ended("durable", code) == 75
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 75), (None, 75), (1, 76), (137, 76), (143, 76)])
+def test_acknowledged(code: int | None, expected: int) -> None:
+    """A script that exits with 0 after its stop has saved; one that fails or is killed may not have."""
+    assert ended("acknowledged", code) == expected
+
+
+@pytest.mark.parametrize("code", [0, 1, 143, None])
+def test_unanswered(code: int | None) -> None:
+    """Nothing shows that anything was saved."""
+    assert ended("", code) == 76

@@ -25,6 +25,8 @@ interruption notices", read 2026-11-29)."""
 NEW_AFTER_SECONDS = 60.0
 JITTER_SECONDS = 1.5
 """Clouds round their times to the second; so small a change is none."""
+SKEW_SECONDS = 5.0
+"""Two clocks this near are both right: an HTTP Date is in whole seconds, and was on its way."""
 SLIDING = 2
 """A time that changed this often slides with every answer, and a later one says nothing."""
 
@@ -224,14 +226,29 @@ class Change:
     replans: int
 
 
-def clamped(notice: Notice, *, now: datetime, boot: float) -> tuple[datetime | None, float | None]:
-    """Return the deadline on both clocks, never farther from now than the cloud's documented window."""
+def clamped(
+    notice: Notice, *, now: datetime, boot: float, behind_seconds: float = 0.0
+) -> tuple[datetime | None, float | None]:
+    """Return the deadline on both clocks, never farther from now than the cloud's documented window.
+
+    Args:
+        notice: gives the deadline in the cloud's time.
+        now: our wall clock.
+        boot: our boot clock.
+        behind_seconds: how much later it is by the cloud's clock.
+    """
     if notice.deadline is None:
         return None, None
-    seconds = (notice.deadline - now).total_seconds()
+    seconds = (notice.deadline - now).total_seconds() - behind_seconds
     if notice.window_seconds is not None:
         seconds = min(seconds, notice.window_seconds)
     return now + timedelta(seconds=seconds), boot + seconds
+
+
+def seconds_behind(now: datetime, server_at: datetime | None) -> float:
+    """Return how far our wall clock is behind the server's; a few seconds are a slow answer."""
+    behind = 0.0 if server_at is None else (server_at - now).total_seconds()
+    return behind if behind > SKEW_SECONDS else 0.0
 
 
 def is_stale(notice: Notice, server_at: datetime) -> bool:
@@ -241,7 +258,9 @@ def is_stale(notice: Notice, server_at: datetime) -> bool:
     return (server_at - notice.deadline).total_seconds() > STALE_SECONDS
 
 
-def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change | None:
+def merge(
+    case: Case, notice: Notice, *, now: datetime, boot: float, behind_seconds: float = 0.0
+) -> Change | None:
     """Return how `case` changes now that `notice` was seen under its id; None when it does not.
 
     The earliest time counts and the more final action; what is better proven or under way is taken over.
@@ -256,7 +275,7 @@ def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change |
         sole_resource=notice.sole_resource,
         seen_at=old.seen_at,
     )
-    deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+    deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind_seconds)
     is_earlier = False
     if is_graver and deadline is None and notice.kind is Kind.RECLAIM:
         # The machine goes, and nobody says when: whatever time was given before is not to be waited for.
@@ -264,7 +283,7 @@ def merge(case: Case, notice: Notice, *, now: datetime, boot: float) -> Change |
     elif deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
         deadline, deadline_boot = case.deadline, case.deadline_boot
         if case.deadline is None and notice.deadline is not None and old.kind is Kind.MAINTENANCE:
-            deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+            deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind_seconds)
             is_earlier = True
     elif case.deadline_boot is not None:
         # The same time again is not an earlier one, though a clock that was set makes it look so.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, merge
+from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, merge, seconds_behind
 from spotwatch.clock import Clock
 from spotwatch.errors import SpotwatchError
 from spotwatch.model import Answer, Do, Event, Kind, Notice, Step
@@ -83,11 +83,12 @@ class Ledger:
         """Compare one answer with what is known, and tell whether anything has changed."""
         now, boot = self._clock.now(), self._clock.boot()
         changed = False
+        behind = seconds_behind(now, answer.server_at)
         notices = [self._adopt(notice, provider) for notice in answer.notices]
         for notice in notices:
             is_first = (provider, notice.signal) not in self._has_answered
             is_left_over = is_first and is_stale(notice, answer.server_at or now)
-            changed |= self._see(notice, now=now, boot=boot, is_left_over=is_left_over)
+            changed |= self._see(notice, behind=behind, is_left_over=is_left_over)
         present = {notice.id for notice in notices}
         cancelled = {self._own_id(notice_id, provider) for notice_id in answer.cancelled}
         for case in list(self.state.cases.values()):
@@ -113,17 +114,18 @@ class Ledger:
         is_taken = other is not None and other.notice.provider != provider
         return own if is_taken or own in self.state.cases else notice_id
 
-    def _see(self, notice: Notice, *, now: datetime, boot: float, is_left_over: bool) -> bool:
+    def _see(self, notice: Notice, *, behind: float, is_left_over: bool) -> bool:
+        now, boot = self._clock.now(), self._clock.boot()
         case = self.state.cases.get(notice.id)
         if case is None:
-            return self._open(notice, now, boot, is_left_over=is_left_over)
+            return self._open(notice, behind=behind, is_left_over=is_left_over)
         case.absent_answers = 0
         is_renewed = case.phase is Phase.CLOSED and case.is_renewed_by(notice, now)
         if case.has_slid(notice) and not is_renewed:
             self.record("time_given", case=notice.id, provider=notice.provider, deadline=notice.deadline)
         if case.phase is Phase.CLOSED:
-            return self._open(notice, now, boot, is_left_over=False) if is_renewed else False
-        change = merge(case, notice, now=now, boot=boot)
+            return self._open(notice, behind=behind, is_left_over=False) if is_renewed else False
+        change = merge(case, notice, now=now, boot=boot, behind_seconds=behind)
         if change is None:
             return False
         self.record(
@@ -138,8 +140,9 @@ class Ledger:
         )
         return True
 
-    def _open(self, notice: Notice, now: datetime, boot: float, *, is_left_over: bool) -> bool:
-        deadline, deadline_boot = clamped(notice, now=now, boot=boot)
+    def _open(self, notice: Notice, *, behind: float, is_left_over: bool) -> bool:
+        now, boot = self._clock.now(), self._clock.boot()
+        deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind)
         self.record(
             "notice_stale" if is_left_over else "noticed",
             case=notice.id,

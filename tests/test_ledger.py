@@ -65,7 +65,8 @@ class Bench:
 
     def see(self, *notices: Notice, provider: str = "aws", withdraws: bool = True) -> None:
         """Hand over one good answer."""
-        answer = Answer(notices=notices, answered=frozenset({"s"}), server_at=EPOCH)
+        server_at = EPOCH + timedelta(seconds=self.clock.seconds)
+        answer = Answer(notices=notices, answered=frozenset({"s"}), server_at=server_at)
         self.ledger.observe(provider, answer, absence_withdraws=withdraws)
 
     def names(self) -> list[str]:
@@ -116,6 +117,18 @@ class TestClocks:
         bench.clock.seconds += 1
         bench.ledger.check_ends()
         assert "survived" in bench.names()
+
+    @pytest.mark.parametrize(
+        ("behind", "left"), [(3600.0, 20.0), (-3600.0, -3580.0), (2.0, 22.0), (0.0, 20.0)]
+    )
+    def test_our_clock_is_behind_the_cloud_s(self, bench: Bench, behind: float, left: float) -> None:
+        """Twenty seconds by the server's own Date are twenty seconds, not the whole documented window."""
+        bench.clock.wall_offset_seconds = -behind
+        notice = bench.notice(20.0, window_seconds=120.0)
+        answer = Answer(notices=(notice,), answered=frozenset({"s"}), server_at=EPOCH)
+        bench.ledger.observe("aws", answer, absence_withdraws=True)
+        (case,) = bench.ledger.open_cases()
+        assert case.deadline_boot == pytest.approx(1000.0 + left)
 
     def test_the_same_time_again_is_no_earlier_one(self, bench: Bench) -> None:
         """A clock that jumps between two answers re-plans nothing."""

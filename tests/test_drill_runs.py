@@ -37,7 +37,7 @@ ck = Checkpointer("file:///nowhere", run_id="the-real-run", environ=ENVIRON)
 ck.track(counter=counter)
 step = ck.resume()
 with ck:
-    while step < 300:
+    while step < TOTAL:
         time.sleep(0.02)
         counter.n += 1
         step += 1
@@ -56,7 +56,7 @@ store = pathlib.Path(os.environ["SPOTWATCH_CHECKPOINT_URL"], os.environ["SPOTWAT
 store.mkdir(parents=True, exist_ok=True)
 saved = store / "step"
 step = int(saved.read_text()) if saved.exists() else 0
-while step < 300:
+while step < TOTAL:
     time.sleep(0.02)
     step += 1
     if os.path.exists(flag):
@@ -96,10 +96,14 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 async def drill(cloud: str, script: str, tmp_path: Path, **options: Any) -> tuple[Outcome, Path | None]:
     """Drill a script on one cloud."""
     path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(script).replace("ENVIRON", "None"), encoding="utf-8")
+    # AWS tells the time in whole seconds: its window must have room for that.
+    window_seconds = 5.0 if cloud == "aws" else 2.5
+    total_steps = str(round((window_seconds + 3.5) / 0.02))
+    text = textwrap.dedent(script).replace("ENVIRON", "None").replace("TOTAL", total_steps)
+    path.write_text(text, encoding="utf-8")
     wanted = Drill(
         clouds=[cloud],
-        plan=make_plan(2.5, [cloud]),
+        plan=make_plan(window_seconds, [cloud]),
         command=(sys.executable, str(path)),
         notice_after_seconds=0.5,
         limit_seconds=15,

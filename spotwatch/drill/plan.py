@@ -14,16 +14,20 @@ from types import MappingProxyType
 from spotwatch.errors import ConfigError
 from spotwatch.policy import Policy
 
-LEAST_WINDOW_SECONDS = 2.0
-"""Below it, starting a process is longer than what is rehearsed."""
-_LONGEST_WINDOW_SECONDS = MappingProxyType(
+_WINDOW_SECONDS = MappingProxyType(
     {
-        "aws": 120.0,  # EC2 User Guide, "Spot Instance interruption notices": two minutes
-        "gcp": 150.0,  # up to 120 s of preemption notice and 30 s of ACPI (Compute Engine, "Spot VMs")
-        "azure": 120.0,  # Preempt gives at least 30 s, best effort ("Scheduled Events for Linux VMs")
-        "digitalocean": 7200.0,  # the preview's target: two hours
+        # EC2 User Guide, "Spot Instance interruption notices": two minutes, told in whole seconds. With one
+        # second lost to that and one to the interval, a shorter window leaves no time for flush and stop.
+        "aws": (5.0, 120.0),
+        # Up to 120 s of preemption notice and 30 s of ACPI (Compute Engine, "Spot VMs").
+        "gcp": (2.0, 150.0),
+        # Preempt gives 30 s, best effort ("Scheduled Events for Linux VMs").
+        "azure": (2.0, 120.0),
+        # The preview's target: two hours.
+        "digitalocean": (2.0, 7200.0),
     }
 )
+"""The shortest window worth rehearsing, and the longest that the cloud gives."""
 _INTERVALS = MappingProxyType(
     {
         "aws": 1.0,
@@ -85,10 +89,12 @@ def make_plan(window_seconds: float, clouds: Sequence[str]) -> Plan:
     Raises:
         ConfigError: the window is too short to rehearse, or longer than one of the clouds ever gives.
     """
-    if not window_seconds >= LEAST_WINDOW_SECONDS:
-        raise ConfigError(f"window {window_seconds:g} s is too short; use {LEAST_WINDOW_SECONDS:g} s or more")
     for cloud in clouds:
-        longest = _LONGEST_WINDOW_SECONDS[cloud]
+        shortest, longest = _WINDOW_SECONDS[cloud]
+        if not window_seconds >= shortest:
+            raise ConfigError(
+                f"window {window_seconds:g} s is too short to rehearse {cloud}; take {shortest:g} s or more"
+            )
         if window_seconds > longest:
             raise ConfigError(
                 f"window {window_seconds:g} s is more than {cloud} gives ({longest:g} s); take less"

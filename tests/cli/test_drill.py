@@ -102,7 +102,7 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["--window", "1s"], "1 s is too short"),
+        (["--window", "1s"], "1 s is too short to rehearse aws"),
         (["--window", "5m"], "300 s is more than aws gives"),
         (["--store", "ftp://host/x", "--cloud", "gcp", "--", "true"], "no store for ftp://"),
     ],

@@ -66,6 +66,8 @@ class Case:
     first_seen_boot: float
     deadline: datetime | None
     deadline_boot: float | None
+    end_boot: float | None = None
+    """Not survived before: later than the deadline where our clock was ahead of the cloud's."""
     phase: Phase = Phase.SEEN
     flush_first: bool | None = None
     flushes: int = 0
@@ -93,6 +95,7 @@ class Case:
             first_seen_boot=float(event.data["boot"]),
             deadline=as_moment(event.data["deadline"]),
             deadline_boot=event.data["deadline_boot"],
+            end_boot=event.data.get("end_boot"),
             newest_deadline=notice.deadline,
         )
 
@@ -108,6 +111,7 @@ class Case:
         self.notice = notice
         self.deadline = as_moment(event.data["deadline"])
         self.deadline_boot = event.data["deadline_boot"]
+        self.end_boot = event.data.get("end_boot")
         self.replans = int(event.data["replans"])
 
     def move(self, to: Phase) -> None:
@@ -175,6 +179,7 @@ class Case:
             "first_seen_boot": self.first_seen_boot,
             "deadline": None if self.deadline is None else to_rfc3339(self.deadline),
             "deadline_boot": self.deadline_boot,
+            "end_boot": self.end_boot,
             "phase": self.phase.value,
             "flush_first": self.flush_first,
             "flushes": self.flushes,
@@ -204,6 +209,7 @@ class Case:
 _CASE_KEYS = (
     "first_seen_boot",
     "deadline_boot",
+    "end_boot",
     "flush_first",
     "flushes",
     "last_flush_boot",
@@ -223,11 +229,12 @@ class Change:
     notice: Notice
     deadline: datetime | None
     deadline_boot: float | None
+    end_boot: float | None
     replans: int
 
 
 def clamped(
-    notice: Notice, *, now: datetime, boot: float, behind_seconds: float = 0.0
+    notice: Notice, *, now: datetime, boot: float, skew_seconds: float = 0.0
 ) -> tuple[datetime | None, float | None]:
     """Return the deadline on both clocks, never farther from now than the cloud's documented window.
 
@@ -235,20 +242,28 @@ def clamped(
         notice: gives the deadline in the cloud's time.
         now: our wall clock.
         boot: our boot clock.
-        behind_seconds: how much later it is by the cloud's clock.
+        skew_seconds: how much later it is by the cloud's clock; the clock that is ahead counts.
     """
     if notice.deadline is None:
         return None, None
-    seconds = (notice.deadline - now).total_seconds() - behind_seconds
+    seconds = (notice.deadline - now).total_seconds() - max(0.0, skew_seconds)
     if notice.window_seconds is not None:
         seconds = min(seconds, notice.window_seconds)
     return now + timedelta(seconds=seconds), boot + seconds
 
 
-def seconds_behind(now: datetime, server_at: datetime | None) -> float:
-    """Return how far our wall clock is behind the server's; a few seconds are a slow answer."""
+def latest_end(notice: Notice, *, now: datetime, boot: float, skew_seconds: float) -> float | None:
+    """Return when the machine ends on the boot clock, by the one of both wall clocks that gives it longer."""
+    if notice.deadline is None:
+        return None
+    seconds = (notice.deadline - now).total_seconds() - min(0.0, skew_seconds)
+    return boot + (seconds if notice.window_seconds is None else min(seconds, notice.window_seconds))
+
+
+def skew(now: datetime, server_at: datetime | None) -> float:
+    """Return how far our wall clock is behind the server's, in seconds; a few are a slow answer, and none."""
     behind = 0.0 if server_at is None else (server_at - now).total_seconds()
-    return behind if behind > SKEW_SECONDS else 0.0
+    return behind if abs(behind) > SKEW_SECONDS else 0.0
 
 
 def is_stale(notice: Notice, server_at: datetime) -> bool:
@@ -259,7 +274,7 @@ def is_stale(notice: Notice, server_at: datetime) -> bool:
 
 
 def merge(
-    case: Case, notice: Notice, *, now: datetime, boot: float, behind_seconds: float = 0.0
+    case: Case, notice: Notice, *, now: datetime, boot: float, skew_seconds: float = 0.0
 ) -> Change | None:
     """Return how `case` changes now that `notice` was seen under its id; None when it does not.
 
@@ -275,7 +290,7 @@ def merge(
         sole_resource=notice.sole_resource,
         seen_at=old.seen_at,
     )
-    deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind_seconds)
+    deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=skew_seconds)
     is_earlier = False
     if is_graver and deadline is None and notice.kind is Kind.RECLAIM:
         # The machine goes, and nobody says when: whatever time was given before is not to be waited for.
@@ -283,7 +298,7 @@ def merge(
     elif deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
         deadline, deadline_boot = case.deadline, case.deadline_boot
         if case.deadline is None and notice.deadline is not None and old.kind is Kind.MAINTENANCE:
-            deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind_seconds)
+            deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=skew_seconds)
             is_earlier = True
     elif case.deadline_boot is not None:
         # The same time again is not an earlier one, though a clock that was set makes it look so.
@@ -296,7 +311,12 @@ def merge(
     if not is_graver and not is_earlier and merged == old:
         return None
     replans = case.replans + (is_graver or is_earlier)
-    return Change(notice=merged, deadline=deadline, deadline_boot=deadline_boot, replans=replans)
+    end_boot = case.end_boot
+    if deadline_boot != case.deadline_boot:
+        end_boot = latest_end(notice, now=now, boot=boot, skew_seconds=skew_seconds)
+    return Change(
+        notice=merged, deadline=deadline, deadline_boot=deadline_boot, end_boot=end_boot, replans=replans
+    )
 
 
 def _is_same_or_later(deadline: datetime | None, old: datetime | None) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, merge, seconds_behind
+from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, latest_end, merge, skew
 from spotwatch.clock import Clock
 from spotwatch.errors import SpotwatchError
 from spotwatch.model import Answer, Do, Event, Kind, Notice, Step
@@ -83,12 +83,12 @@ class Ledger:
         """Compare one answer with what is known, and tell whether anything has changed."""
         now, boot = self._clock.now(), self._clock.boot()
         changed = False
-        behind = seconds_behind(now, answer.server_at)
+        behind_by = skew(now, answer.server_at)
         notices = [self._adopt(notice, provider) for notice in answer.notices]
         for notice in notices:
             is_first = (provider, notice.signal) not in self._has_answered
             is_left_over = is_first and is_stale(notice, answer.server_at or now)
-            changed |= self._see(notice, behind=behind, is_left_over=is_left_over)
+            changed |= self._see(notice, behind_by=behind_by, is_left_over=is_left_over)
         present = {notice.id for notice in notices}
         cancelled = {self._own_id(notice_id, provider) for notice_id in answer.cancelled}
         for case in list(self.state.cases.values()):
@@ -114,18 +114,18 @@ class Ledger:
         is_taken = other is not None and other.notice.provider != provider
         return own if is_taken or own in self.state.cases else notice_id
 
-    def _see(self, notice: Notice, *, behind: float, is_left_over: bool) -> bool:
+    def _see(self, notice: Notice, *, behind_by: float, is_left_over: bool) -> bool:
         now, boot = self._clock.now(), self._clock.boot()
         case = self.state.cases.get(notice.id)
         if case is None:
-            return self._open(notice, behind=behind, is_left_over=is_left_over)
+            return self._open(notice, behind_by=behind_by, is_left_over=is_left_over)
         case.absent_answers = 0
         is_renewed = case.phase is Phase.CLOSED and case.is_renewed_by(notice, now)
         if case.has_slid(notice) and not is_renewed:
             self.record("time_given", case=notice.id, provider=notice.provider, deadline=notice.deadline)
         if case.phase is Phase.CLOSED:
-            return self._open(notice, behind=behind, is_left_over=False) if is_renewed else False
-        change = merge(case, notice, now=now, boot=boot, behind_seconds=behind)
+            return self._open(notice, behind_by=behind_by, is_left_over=False) if is_renewed else False
+        change = merge(case, notice, now=now, boot=boot, skew_seconds=behind_by)
         if change is None:
             return False
         self.record(
@@ -135,14 +135,15 @@ class Ledger:
             notice=change.notice.to_json(),
             deadline=change.deadline,
             deadline_boot=change.deadline_boot,
+            end_boot=change.end_boot,
             replans=change.replans,
             boot=boot,
         )
         return True
 
-    def _open(self, notice: Notice, *, behind: float, is_left_over: bool) -> bool:
+    def _open(self, notice: Notice, *, behind_by: float, is_left_over: bool) -> bool:
         now, boot = self._clock.now(), self._clock.boot()
-        deadline, deadline_boot = clamped(notice, now=now, boot=boot, behind_seconds=behind)
+        deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=behind_by)
         self.record(
             "notice_stale" if is_left_over else "noticed",
             case=notice.id,
@@ -151,6 +152,7 @@ class Ledger:
             notice=notice.to_json(),
             deadline=deadline,
             deadline_boot=deadline_boot,
+            end_boot=latest_end(notice, now=now, boot=boot, skew_seconds=behind_by),
             boot=boot,
         )
         return not is_left_over
@@ -299,7 +301,8 @@ def _seconds_past(case: Case, *, now: datetime, boot: float) -> tuple[float, boo
     by_boot = boot - end_boot
     by_wall = by_boot if case.deadline is None else (now - case.deadline).total_seconds()
     # A time that was past at first sight shows a wrong clock, not that the machine has outlived it.
-    since = min(by_boot, boot - case.first_seen_boot)
+    latest = end_boot if case.end_boot is None else case.end_boot
+    since = boot - max(end_boot, latest, case.first_seen_boot)
     has_survived = since >= SURVIVED_SECONDS and (
         by_wall >= SURVIVED_SECONDS or since >= SURVIVED_SECONDS + CLOCK_TRUST_SECONDS
     )

@@ -17,7 +17,9 @@ WARNINGS = frozenset(
     {"noticed", "notice_changed", "notice_stale", "ordered", "body_kept", "status_refused", "other_machine"}
 )
 ERRORS = frozenset({"missed", "save_failed", "journal_error", "unexpected"})
-_HIDDEN = frozenset({"notice", "boot", "deadline_boot", "procs", "notice_to_order_seconds", "url"})
+_HIDDEN = frozenset(
+    {"notice", "boot", "deadline_boot", "end_boot", "procs", "notice_to_order_seconds", "url"}
+)
 
 
 class Narrator:

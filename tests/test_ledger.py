@@ -84,13 +84,16 @@ class TestClocks:
     """A wrong clock loses no notice."""
 
     def test_a_clock_ahead_at_first_sight(self, bench: Bench) -> None:
-        """Twenty minutes ahead, the deadline looks long past: it is not survived before ten minutes."""
+        """Twenty minutes ahead, the deadline looks long past: not survived before ten minutes have passed."""
         bench.see()
         bench.clock.wall_offset_seconds = 1200
-        bench.see(bench.notice())
+        answer = Answer(notices=(bench.notice(),), answered=frozenset({"s"}))
+        bench.ledger.observe("aws", answer, absence_withdraws=True)
+        bench.ledger.check_ends()
+        bench.clock.seconds = 599
         bench.ledger.check_ends()
         assert len(bench.ledger.open_cases()) == 1
-        bench.clock.seconds = 601
+        bench.clock.seconds = 600
         bench.ledger.check_ends()
         assert bench.names()[-1] == "survived"
 
@@ -129,6 +132,16 @@ class TestClocks:
         bench.ledger.observe("aws", answer, absence_withdraws=True)
         (case,) = bench.ledger.open_cases()
         assert case.deadline_boot == pytest.approx(1000.0 + left)
+
+    def test_our_clock_is_ahead_of_the_cloud_s(self, bench: Bench) -> None:
+        """A day ahead, maintenance in two hours looks long past: it is not survived before it has come."""
+        bench.clock.wall_offset_seconds = 86400
+        bench.see(bench.notice(7200.0, kind=Kind.MAINTENANCE))
+        for seconds, is_open in ((7200 + 599, True), (7200 + 600, False)):
+            bench.clock.seconds = seconds
+            bench.restart()
+            bench.ledger.check_ends()
+            assert bool(bench.ledger.open_cases()) is is_open
 
     def test_the_same_time_again_is_no_earlier_one(self, bench: Bench) -> None:
         """A clock that jumps between two answers re-plans nothing."""

@@ -89,6 +89,9 @@ class Delivery:
         order = self._p.ledger.last_order()
         if order is None:
             return
+        lift = self._p.ledger.last_lift()
+        if lift is not None and lift is not order:
+            await self.stopper.start_all(lift)
         is_owed = order.do is Do.STOP and self._p.ledger.is_stop_in_force()
         if not order.answer or (is_owed and not self.stopper.is_done(order)):
             await self.tell(order)

@@ -275,6 +275,12 @@ class Ledger:
         """Return the newest order."""
         return self.state.orders[-1] if self.state.orders else None
 
+    def last_lift(self) -> Order | None:
+        """Return the order that lifted the last stop, as long as no other stop has followed; else None."""
+        newest_first = reversed(self.state.orders)
+        order = next((order for order in newest_first if order.do is not Do.FLUSH), None)
+        return order if order is not None and order.do is Do.NONE else None
+
     def measured_saves(self, run_id: str = "") -> list[MeasuredSave]:
         """Return the last saves of one run, oldest first, for the estimate.
 

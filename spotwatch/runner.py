@@ -114,8 +114,8 @@ class Runner:
 
     def is_start_owed(self) -> bool:
         """Tell whether a stop was lifted whose targets have not all been started again."""
-        order = self._p.ledger.last_order()
-        return order is not None and order.do is Do.NONE and self.delivery.stopper.is_start_owed(order)
+        lift = self._p.ledger.last_lift()
+        return lift is not None and self.delivery.stopper.is_start_owed(lift)
 
     def has_due_step(self) -> bool:
         """Tell whether something is left to be done now, as `--once` asks."""

@@ -202,6 +202,22 @@ class TestStartAgain:
 
         assert play(tmp_path, story).target.starts == 1
 
+    def test_a_flush_that_comes_meanwhile(self, tmp_path: Path) -> None:
+        """The next order does not make us forget whom the lifted stop has to be started for."""
+
+        async def story(world: World) -> None:
+            world.announce(seconds=None)
+            await world.live(3)
+            world.in_force.clear()
+            await world.live(6)
+            world.announce("r", kind=Kind.AT_RISK, seconds=None, ends_machine=False, signal="risk")
+            await world.live(3)
+            assert world.orders() == ["stop", "none", "flush"]
+            world.target.leave()
+            await world.live(2)
+
+        assert play(tmp_path, story).target.starts == 1
+
     def test_one_that_does_not_mean_to_leave(self, tmp_path: Path) -> None:
         """Ten minutes after the withdrawal it trains on: that it ends one day is its own affair."""
 

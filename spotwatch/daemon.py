@@ -117,7 +117,7 @@ class Daemon:
                 running.append(tasks.create_task(self._feed_watchdog(self._notifier.watchdog_seconds)))
             await parts.start_servers()
             if self._child is not None:
-                if not parts.ledger.is_stop_in_force():
+                if not parts.ledger.is_stop_in_force() and self._child.pid is None:
                     self._child.start()
                 running.append(tasks.create_task(self._follow_child(parts, self._child)))
                 running.append(tasks.create_task(self._reap(self._child)))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from spotwatch import handshake
 from spotwatch.actions.handshake import FlagState
 from spotwatch.cases import Case, Phase
 from spotwatch.errors import ActionError, HandshakeError
@@ -55,11 +56,20 @@ class Delivery:
         p = self._p
         in_force = p.handshake.order_in_force()
         seq = 1 + max(p.ledger.state.highest_seq, in_force.seq if in_force else 0, p.trainers.highest_seq())
+        if in_force is not None and self._is_forgotten(in_force, step):
+            # The very stop that an earlier life gave, whose row was lost: it keeps its number.
+            seq = self.stopper.replayed_seq = in_force.seq
         await p.before_order()
         procs = await find_all(p.targets) if step.do is Do.STOP else starts
         order = p.ledger.order(step, seq, procs=procs)
         await p.journal.flushed(JOURNAL_SECONDS)
         await self.tell(order)
+
+    def _is_forgotten(self, in_force: handshake.Order, step: Step) -> bool:
+        """Tell whether the files hold `step` already, though the journal does not."""
+        is_same = step.do is Do.STOP is in_force.do and in_force.id in step.case_ids
+        is_of_this_boot = in_force.boot_id == self._p.clock.boot_id
+        return is_same and is_of_this_boot and in_force.seq > self._p.ledger.state.highest_seq
 
     async def tell(self, order: Order) -> None:
         """Tell whoever has not been told of `order`; harmless when everybody has."""

@@ -101,7 +101,7 @@ class Runner:
         self.plan = self._make_plan()
         if self.plan.stop is not None and self.plan.stop.at <= self._p.clock.now():
             await self.delivery.give(self.plan.stop)
-        elif self.last_stop() is not None:
+        elif self._p.ledger.is_stop_in_force():
             await self.delivery.go_on()
 
     async def stop_now(self, why: str) -> None:

@@ -300,6 +300,38 @@ class TestAfterARestart:
         assert world.is_draining()
         assert len(world.target.signals) == 1
 
+    def test_the_stop_of_our_own_end_signals_nobody(self, tmp_path: Path) -> None:
+        """A container restarted in its pod: the old stop is lifted, the new trainer is not told of it."""
+
+        async def story(world: World) -> None:
+            world.target.is_there = False
+            await world.runner.stop_now("the pod is being stopped")
+            world.target.is_there = True
+            world.boot()
+            await world.runner.give_overdue_stop()
+            await world.live(3)
+
+        world = play(tmp_path, story)
+        assert world.orders() == ["stop", "none"]
+        assert world.target.signals == []
+
+    def test_a_stop_whose_row_was_lost(self, tmp_path: Path) -> None:
+        """The disk hung and the daemon died: the same stop keeps its number, and `seen` spares the signal."""
+
+        async def story(world: World) -> None:
+            world.announce(seconds=None)
+            await world.live(2)
+            world.kept.clear()
+            world.boot()
+            world.report(phase="uploading", seq=1)
+            await world.live(3)
+
+        world = play(tmp_path, story)
+        order = world.order()
+        assert order is not None
+        assert (order.seq, order.do) == (1, Do.STOP)
+        assert len(world.target.signals) == 1
+
     def test_draining_that_nothing_explains(self, tmp_path: Path) -> None:
         """Alone, without an order: lifted after a while of watching."""
         (tmp_path / handshake.DRAINING).write_text('{"boot_id": "boot-1"}')

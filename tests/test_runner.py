@@ -82,6 +82,37 @@ class TestOrders:
         assert world.orders()[0] == "flush"
         assert world.target.signals == []
 
+    def test_weak_evidence_that_becomes_strong(self, tmp_path: Path) -> None:
+        """Flushed while it was weak; with the proof the stop is planned, once."""
+
+        async def story(world: World) -> None:
+            world.announce(evidence=Evidence.WEAK)
+            await world.live(20, trainer=world.obedient_trainer)
+            world.in_force["i"] = replace(world.in_force["i"], evidence=Evidence.STRONG)
+            await world.live(99, trainer=world.obedient_trainer)
+
+        world = play(tmp_path, story)
+        assert world.orders() == ["flush", "stop"]
+        assert len(world.target.signals) == 1
+
+    @pytest.mark.parametrize(
+        ("do", "seconds", "orders"),
+        [
+            (Do.FLUSH, None, ["flush"]),
+            (Do.FLUSH, 60, ["flush"]),
+            (Do.STOP, None, ["stop"]),
+            (Do.STOP, 110, ["flush", "stop"]),
+        ],
+    )
+    def test_by_hand(self, tmp_path: Path, do: Do, seconds: float | None, orders: list[str]) -> None:
+        """A hand-made notice says itself what is to be done; with a time a stop has a flush before it."""
+
+        async def story(world: World) -> None:
+            world.announce(seconds=seconds, do=do, window_seconds=None)
+            await world.live(105, trainer=world.obedient_trainer)
+
+        assert play(tmp_path, story).orders() == orders
+
     def test_no_target(self, tmp_path: Path) -> None:
         """Without anybody to signal, order, draining and the flag carry the stop."""
 

@@ -173,6 +173,47 @@ async def test_a_second_daemon(make_machine: Maker) -> None:
     assert daemon.poll() is None
 
 
+SAVES_FOR_SIX_SECONDS = """
+import pathlib, signal, sys, time
+log = pathlib.Path(sys.argv[1])
+def note(what):
+    with log.open("a") as file:
+        file.write(what + "\\n")
+def leave(*_):
+    note("SIGTERM")
+    time.sleep(6)
+    note("out")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+note("start")
+time.sleep(60)
+"""
+
+
+async def test_withdrawn_while_the_child_saves(make_machine: Maker) -> None:
+    """It was told and will leave, though the stop is lifted meanwhile: `exec` starts it again after that."""
+    machine = make_machine({})
+    with machine.log.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "spotwatch", "exec", "--provider", "file", "--",
+            sys.executable, "-c", SAVES_FOR_SIX_SECONDS, str(machine.trainer_log),
+            env=machine.environment, stderr=log,
+        )  # fmt: skip
+    try:
+        await until(lambda: machine.trainer_lines("start"), 20, "the child runs")
+        notice = put_notice(machine, "stop")
+        await until(lambda: machine.trainer_lines("SIGTERM"), what="the signal")
+        notice.unlink()
+        await until(lambda: machine.order().get("do") == "none", what="the stop is lifted")
+        assert machine.trainer_lines("out") == []
+        await until(lambda: len(machine.trainer_lines("start")) == 2, 20, "it runs again")
+        assert process.returncode is None
+        assert len(machine.trainer_lines("SIGTERM")) == 1
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def run(machine: Machine, *arguments: str) -> int:
     """Run a command to its end, its log beside the daemons'."""
     with machine.log.open("ab") as log:

@@ -90,7 +90,10 @@ class Checks:
             believed = [n for n in notices if machine.cloud.may_be_believed(n.id) and n.asks_for_stop]
             if not believed:
                 self._say(machine, f"order {order.seq}: a stop without a notice in force that asks for one")
-            if self.orders and self.orders[-1].do is Do.STOP and not self._was_rebooted_since(machine):
+            is_second = (
+                bool(self.orders) and self.orders[-1].do is Do.STOP and not self._is_repeated(machine, order)
+            )
+            if is_second and not self._was_rebooted_since(machine):
                 self._say(machine, f"order {order.seq}: a second stop")
         elif order.do is Do.FLUSH:
             if not any(machine.cloud.may_be_believed(n.id) for n in notices):
@@ -99,7 +102,8 @@ class Checks:
 
     def _judge_quiet(self, machine: Machine, order: Ordered, notices: list[Announced]) -> None:
         """Of scripts nothing is known to be durable, so that nothing is quiet."""
-        if machine.story.manner == "script" or machine.story.clock_steps or machine.boots:
+        story = machine.story
+        if story.manner == "script" or story.clock_steps or story.loses_rows or machine.boots:
             return
         known = order.at - KNOWN_SECONDS
         if machine.deaths and machine.deaths[-1] > known:
@@ -112,6 +116,10 @@ class Checks:
             self._say(
                 machine, f"order {order.seq}: a flush {order.at - recent[-1]:.0f} s after a durable save"
             )
+
+    def _is_repeated(self, machine: Machine, order: Ordered) -> bool:
+        """Tell whether this is the last order again, under its own number, after its row was lost."""
+        return machine.story.loses_rows and order.seq == self.orders[-1].seq
 
     def _was_rebooted_since(self, machine: Machine) -> bool:
         return bool(machine.boots) and machine.boots[-1] > self.orders[-1].at
@@ -128,7 +136,8 @@ class Checks:
     def _judge_numbers(self, machine: Machine) -> None:
         for before, after in pairwise(self.orders):
             rebooted = any(before.at < boot <= after.at for boot in machine.boots)
-            if after.seq <= before.seq and not rebooted:
+            is_repeated = machine.story.loses_rows and after.seq == before.seq
+            if after.seq <= before.seq and not rebooted and not is_repeated:
                 self._say(machine, f"order {after.seq} after order {before.seq}")
 
     def _judge_signals(self, machine: Machine) -> None:
@@ -144,7 +153,8 @@ class Checks:
             self._say(machine, f"signals without a stop: {early}")
 
     def _judge_flushes(self, machine: Machine) -> None:
-        if not machine.story.is_obedient:
+        if not machine.story.is_obedient or machine.story.loses_rows:
+            # An order whose row was lost may be answered without a record of it.
             return
         patience = 2 * machine.story.save_seconds + SLACK_SECONDS + 3 * len(machine.deaths)
         for order, after in zip_longest(self.orders, self.orders[1:]):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from spotwatch import handshake
@@ -28,6 +29,7 @@ from spotwatch.watcher import Watcher
 
 RESTART_SECONDS = 0.5
 """What a service manager takes to start the daemon again."""
+LOST_SECONDS = 1.0
 NOT_JOURNALED = frozenset({"polled", "watched"})
 
 
@@ -96,6 +98,8 @@ class Machine:
             except* Killed:
                 self._fate.is_dead = True
                 self.deaths.append(self.clock.monotonic())
+                if self.story.loses_rows:
+                    self._lose_rows()
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _one_life(self, fate: Fate) -> None:
@@ -150,6 +154,11 @@ class Machine:
             await asyncio.sleep(1.0)
             fate.step()
             self._on_second(self)
+
+    def _lose_rows(self) -> None:
+        """Forget what was on its way to the disk; the snapshot that opens the file was there before."""
+        since = self.clock.now() - timedelta(seconds=LOST_SECONDS)
+        self.rows[1:] = [row for row in self.rows[1:] if row.at < since]
 
     async def _step_clocks(self) -> None:
         moments = sorted([*self.story.clock_steps, (self.story.reboot_at, 0.0)])

@@ -17,6 +17,7 @@ Manner = Literal["library", "script", "slow", "deaf", "crashing"]
 Fault = Literal["silent", "raising", "hanging", "cancelled", "garbage"]
 
 WINDOW_SECONDS = 120.0
+SLOW_DISKS = 0.15
 AFTER_SECONDS = 700.0
 """Long enough after a deadline for a machine to have survived it."""
 
@@ -83,6 +84,8 @@ class Story:
     """How many steps each life but the last has."""
     clock_steps: list[tuple[float, float]] = field(default_factory=list)
     """When the wall clock jumps, and by how much."""
+    loses_rows: bool = False
+    """The disk is slow: what was written in the last second before a death is lost."""
     reboot_at: float = float("inf")
     ends_at: float = 0.0
 
@@ -113,6 +116,7 @@ def draw(seed: int) -> Story:
     story.deaths = [
         rng.choice((rng.randrange(60), rng.randrange(600))) for _ in range(rng.choice((0, 0, 1, 2, 4)))
     ]
+    story.loses_rows = random.Random(seed + 2).random() < SLOW_DISKS  # noqa: S311 - to be repeated, not to be secret
     if _happens(rng, 0.15):
         story.clock_steps = [(rng.uniform(0, last), rng.choice((-86400.0, -3600.0, 700.0, 86400.0)))]
     if _happens(rng, 0.1):

@@ -41,7 +41,7 @@ lint: $(MADE)-dev ## style and format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(MADE)-dev ## mypy, strict
+types: $(MADE)-dev $(WITH_TORCH) ## mypy, strict (with torch, whose types it needs)
 	$(BIN)/mypy
 
 imports: $(MADE)-dev ## who may import whom

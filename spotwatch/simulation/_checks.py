@@ -197,11 +197,13 @@ class Checks:
             return
         window = notice.seconds if notice.seconds is not None else 60.0
         end = notice.at + window - (20.0 if notice.sooner_at < float("inf") else 0.0)
+        # A time that the cloud moves forward leaves what is left from then on.
+        known = seen if notice.sooner_at == float("inf") else max(seen, notice.sooner_at)
         needed = 2 * story.save_seconds + SLACK_SECONDS + 3 * len(machine.deaths)
         was_rebooted = any(boot > notice.at - needed for boot in machine.boots)
         if (
             notice.until < end
-            or end - seen < needed
+            or end - known < needed
             or was_rebooted
             or notice.is_sliding
             or end > story.ends_at

@@ -196,6 +196,7 @@ async def test_a_bucket_that_others_use(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same holds in S3, and both machines find the bucket by the user's own variables."""
+    # A bucket of its own: every moto server of one process shows the same buckets.
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -208,10 +209,10 @@ async def test_a_bucket_that_others_use(
         monkeypatch.setenv(name, value)
     try:
         client = boto3.session.Session().client("s3")
-        client.create_bucket(Bucket="bucket")
-        client.put_object(Bucket="bucket", Key="drills/sweep-01/LATEST", Body=b"{}")
-        outcome, _ = await drill("gcp", LIBRARY, tmp_path, store_url="s3://bucket/drills")
-        left = client.list_objects_v2(Bucket="bucket")["Contents"]
+        client.create_bucket(Bucket="drill-bucket")
+        client.put_object(Bucket="drill-bucket", Key="drills/sweep-01/LATEST", Body=b"{}")
+        outcome, _ = await drill("gcp", LIBRARY, tmp_path, store_url="s3://drill-bucket/drills")
+        left = client.list_objects_v2(Bucket="drill-bucket")["Contents"]
     finally:
         server.stop()
     assert cloud_document(outcome)["problems"] == []

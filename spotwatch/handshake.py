@@ -259,7 +259,9 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key) or ""
+    value = row.get(key)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise HandshakeError(f"{key!r} is no text")
     return value[:1000]
@@ -270,8 +272,12 @@ def _whole(row: Mapping[str, Any], key: str, most: int) -> int:
 
 
 def _real(row: Mapping[str, Any], key: str, most: float) -> float:
-    value = row.get(key) or 0
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+    value = row.get(key)
+    if value is None:
+        return 0
+    # An integer of any length is a number, and compared as one: only a float can be NaN.
+    is_number = isinstance(value, int) or (isinstance(value, float) and not math.isnan(value))
+    if isinstance(value, bool) or not is_number:
         raise HandshakeError(f"{key!r} is no number")
     return min(max(value, 0), most)
 

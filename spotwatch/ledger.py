@@ -23,6 +23,8 @@ from spotwatch.state import State
 ABSENT_ANSWERS = 3
 ABSENT_SECONDS = 3.0
 """A notice is withdrawn after this many good answers without it, over at least this time."""
+LATE_SECONDS = 30.0
+"""What a trainer has to answer in, where the deadline was past before the notice was seen."""
 SURVIVED_SECONDS = 600.0
 """A machine that is still here this long after its deadline has survived."""
 CLOCK_TRUST_SECONDS = 3600.0
@@ -222,7 +224,10 @@ class Ledger:
                 continue
             past, has_survived = _seconds_past(case, now=now, boot=boot)
             facts = _facts(case)
-            if past >= 0 and case.deadline is not None and not case.is_answered and not case.has_missed:
+            # A time that was past at first sight is missed only if the order that follows brings nothing.
+            was_late = case.deadline_boot is not None and case.deadline_boot <= case.first_seen_boot
+            is_time_up = past >= 0 and not (was_late and boot - case.first_seen_boot < LATE_SECONDS)
+            if is_time_up and case.deadline is not None and not case.is_answered and not case.has_missed:
                 self.record("missed", **facts)
             if has_survived:
                 if not case.is_answered and not case.has_missed:

@@ -185,8 +185,10 @@ def lock_runtime_dir(path: Path) -> RuntimeLock:
                 "--runtime-dir and --state-dir"
             ) from None
         if _is_in_place(fd, path / LOCK):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            with contextlib.suppress(OSError):
+                # On a full disk the lock holds all the same, only our name is not in it.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
             return RuntimeLock(fd)
         os.close(fd)  # removed or replaced between open and lock: a lock on it would exclude nobody
 

@@ -248,3 +248,22 @@ def test_check_of_a_foreign_directory(tmp_path: Path) -> None:
         check_runtime_dir(tmp_path, uids=frozenset({987654}))
     with pytest.raises(ConfigError, match="cannot be used: No such file"):
         check_runtime_dir(tmp_path / "none", uids=frozenset())
+
+
+def test_the_lock_holds_on_a_full_disk(tmp_path: Path) -> None:
+    """Not a byte can be written: the watch begins all the same, and a second daemon is kept out."""
+    prepare_runtime_dir(settings_for(tmp_path / "run"))
+    code = (
+        "import resource, sys, time; from pathlib import Path; from spotwatch.rundir import lock_runtime_dir;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        f"lock = lock_runtime_dir(Path({str(tmp_path / 'run')!r}));"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert find_daemon(tmp_path / "run") == 0
+        with pytest.raises(ConfigError, match="another spotwatch daemon"):
+            lock_runtime_dir(tmp_path / "run")

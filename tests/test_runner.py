@@ -313,6 +313,30 @@ class TestAnswers:
         assert len(world.events("missed")) == 1
         assert ("missed", "i") in world.listener.heard
 
+    def test_a_late_notice_is_not_missed_at_once(self, tmp_path: Path) -> None:
+        """Its deadline is past when it is first seen: the trainer still gets its chance, and takes it."""
+
+        async def story(world: World) -> None:
+            await world.live(3, trainer=world.obedient_trainer)
+            world.announce(seconds=-5)
+            await world.live(40, trainer=world.obedient_trainer)
+
+        world = play(tmp_path, story)
+        assert world.events("missed") == []
+        assert [e.data["answer"] for e in world.events("answered")] == ["durable"]
+
+    def test_a_late_notice_that_nobody_answers(self, tmp_path: Path) -> None:
+        """Half a minute later it is missed after all."""
+
+        async def story(world: World) -> None:
+            await world.live(3)
+            world.announce(seconds=-5)
+            await world.live(28)
+            assert world.events("missed") == []
+            await world.live(4)
+
+        assert len(play(tmp_path, story).events("missed")) == 1
+
     def test_tellers_hear_once(self, tmp_path: Path) -> None:
         """The notice and the save are each told once a case."""
 

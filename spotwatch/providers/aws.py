@@ -125,6 +125,7 @@ class Aws:
         self._pause_seconds = config.interval_seconds
         self._silent_polls = 0
         self._legacy: tuple[Notice, ...] = ()
+        self._is_legacy_spoken_for = False
 
     async def __aenter__(self) -> Self:
         """Open the HTTP session."""
@@ -234,15 +235,22 @@ class Aws:
 
         `termination-time` repeats what `instance-action` says of a termination, so it counts only where the
         latter has nothing to say. It is asked less often, so what it said holds until it is asked again:
-        a notice that came and went between two questions would be withdrawn and raised for ever.
+        a notice that came and went between two questions would be withdrawn and raised for ever. Once
+        `instance-action` has spoken, it alone says when the notice is withdrawn: an old time that lingers,
+        or cannot be asked for, must not keep it in force.
         """
         legacy = heard.get(TERMINATION_TIME)
         if legacy is not None and legacy.error is None:
             self._legacy = legacy.parsed.notices
+            if not self._legacy:
+                self._is_legacy_spoken_for = False
+        if (action := heard.get(INSTANCE_ACTION)) is not None and action.parsed.notices:
+            self._is_legacy_spoken_for = True
         found = [n for signal, one in heard.items() if signal != TERMINATION_TIME for n in one.parsed.notices]
         ids = {notice.id for notice in found}
         now = self._clock.now()
-        found += [replace(notice, seen_at=now) for notice in self._legacy if notice.id not in ids]
+        if not self._is_legacy_spoken_for:
+            found += [replace(notice, seen_at=now) for notice in self._legacy if notice.id not in ids]
         return tuple(found)
 
     def _set_pause(self, heard: Mapping[str, _Heard]) -> None:

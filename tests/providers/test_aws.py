@@ -17,7 +17,7 @@ from spotwatch.providers.aws import Aws, Config
 from spotwatch.testing import FakeClock, run_virtual
 from tests.providers.aws_payloads import served
 from tests.providers.imds import PATHS, TERMINATE, TOKEN_PATH, Hand, Imds, failed_types, make, polled
-from tests.providers.raw_server import after, body, hang, in_turn, reset, status
+from tests.providers.raw_server import Behaviour, after, body, hang, in_turn, reset, status
 
 
 def test_it_is_found_by_name() -> None:
@@ -187,6 +187,22 @@ async def test_the_legacy_time_holds_until_it_is_asked_again() -> None:
             seen.append(len(answer.notices))
             clock.boot_offset_seconds += 1
     assert seen == [1] * 10 + [0] * 2
+
+
+@pytest.mark.parametrize("afterwards", [status(500), body(served("termination-time"))])
+async def test_the_legacy_time_keeps_no_withdrawn_notice_in_force(afterwards: Behaviour) -> None:
+    """Once instance-action has spoken, its 404 withdraws, though the old time lingers or fails."""
+    imds, clock = Imds(), FakeClock()
+    imds.shows = {
+        "instance-action": in_turn(body(served("instance-action-terminate")), status(404)),
+        "termination-time": in_turn(body(served("termination-time")), afterwards),
+    }
+    async with polled(imds, clock) as provider:
+        seen = []
+        for _ in range(12):
+            seen.append(len((await provider.notices()).notices))
+            clock.boot_offset_seconds += 1
+    assert seen == [1] + [0] * 11
 
 
 async def test_the_legacy_time_counts_where_instance_action_fails() -> None:

@@ -279,7 +279,8 @@ def _real(row: Mapping[str, Any], key: str, most: float) -> float:
     is_number = isinstance(value, int) or (isinstance(value, float) and not math.isnan(value))
     if isinstance(value, bool) or not is_number:
         raise HandshakeError(f"{key!r} is no number")
-    return min(max(value, 0), most)
+    clamped: float = min(max(value, 0), most)
+    return clamped
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import secrets
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -63,7 +64,8 @@ class Registry:
     def __init__(self, store: Store, run_id: str) -> None:
         self.store = store
         self.run_id = run_id
-        self.writer = f"{platform.node()}:{os.getpid()}"
+        # Host and process repeat, in containers always: the rest makes it this one and no other.
+        self.writer = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
         self.generation = 1
         """One more than that of the life of the run before this one."""
         self.parent: str | None = None
@@ -164,7 +166,7 @@ class Registry:
         """Store a checkpoint and move LATEST to it; at return both have been read back.
 
         Raises:
-            RunTaken: LATEST is of a later life of the run; it was left alone.
+            RunTaken: LATEST is another writer's, of this life of the run or a later one; it was left alone.
             StoreError: something failed; LATEST names what it named before, or this very checkpoint.
         """
         self._fence()
@@ -206,11 +208,16 @@ class Registry:
             before = self.latest()
         except CheckpointCorrupt:
             return  # unreadable: ours will be better
-        if before is not None and before.generation > self.generation:
+        if before is not None and self._is_lost_to(before):
             raise RunTaken(
-                f"{self.store.url}/{LATEST} is of generation {before.generation} by {before.writer}; "
-                f"ours is {self.generation}: another process resumed this run after us"
+                f"{self.store.url}/{LATEST} is of generation {before.generation} by {before.writer}; ours is "
+                f"{self.generation} by {self.writer}: another process has gone on with this run"
             )
+
+    def _is_lost_to(self, latest: Latest) -> bool:
+        # Two that resumed from the same checkpoint have the same generation: who saves first goes on.
+        is_another = latest.generation == self.generation and latest.writer != self.writer
+        return is_another or latest.generation > self.generation
 
     def _move(self, pointer: Latest) -> None:
         self._fence()
@@ -220,7 +227,7 @@ class Registry:
         except CheckpointCorrupt as error:
             raise StoreError(f"read back after writing: {error}") from error
         if after != pointer:
-            kind = RunTaken if after is not None and after.generation > self.generation else StoreError
+            kind = RunTaken if after is not None and self._is_lost_to(after) else StoreError
             raise kind(f"{self.store.url}/{LATEST} names {after and after.dir} after we wrote {pointer.dir}")
 
     def prune(self, keep: int, current: Manifest) -> list[str]:

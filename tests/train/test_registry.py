@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -106,6 +107,43 @@ def test_an_earlier_life_does_not_move_the_pointer(store: _Watched) -> None:
     assert latest is not None
     assert latest.dir == kept.dir
     assert _steps(new) == [(2, 1300), (1, 1800)]
+
+
+def test_two_that_resumed_together_do_not_take_turns(store: _Watched) -> None:
+    """Of one generation the first to save goes on; the other stops, whatever its step."""
+    first, second = _registry(store), _registry(store)
+    _publish(first, 4)
+    for step in (10, 11):
+        with pytest.raises(RunTaken, match="generation 1"):
+            _publish(second, step)
+        kept = _publish(first, step - 5)
+    latest = first.latest()
+    assert latest is not None
+    assert (latest.dir, latest.writer) == (kept.dir, first.writer)
+
+
+def test_no_two_writers_are_the_same(store: _Watched) -> None:
+    """Host and process number repeat from container to container; the writer does not."""
+    assert _registry(store).writer != _registry(store).writer
+
+
+def test_a_pointer_moved_at_the_same_moment_is_noticed(tmp_path: Path) -> None:
+    """Between the last look and the write there is a moment; what is read back tells who lost."""
+
+    class Raced(_Watched):
+        rival: Registry | None = None
+
+        def put(self, key: str, body: bytes | memoryview) -> None:
+            super().put(key, body)
+            if self.rival is not None and key == LATEST:
+                pointer = self.rival.latest()
+                assert pointer is not None
+                super().put(key, replace(pointer, writer=self.rival.writer).to_bytes())
+
+    store = Raced(tmp_path / "run")
+    store.rival = _registry(_Watched(tmp_path / "run"))
+    with pytest.raises(RunTaken, match="after we wrote"):
+        _publish(_registry(store), 5)
 
 
 def test_a_run_taken_over_during_the_upload(tmp_path: Path) -> None:

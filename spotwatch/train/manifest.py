@@ -25,6 +25,9 @@ LATEST = "LATEST"
 MOST_MANIFEST_BYTES = 256 * 2**20
 
 _DIR = re.compile(r"step-(\d{9,15})-(?:g(\d{1,9})-)?[A-Za-z0-9]{1,32}")
+MOST_STEPS = 10**15 - 1
+_MOST_GENERATION = 10**9 - 2
+"""The next life's still fits into a directory's name."""
 _FILE = re.compile(r"rank-\d{5}\.safetensors")
 # The manifest's own checksum stands in its first bytes, and is computed with zeros in its place.
 _SEAL = re.compile(rb'\{"crc32":"([0-9a-f]{8})",')
@@ -44,7 +47,9 @@ def new_dir(step: int, generation: int) -> str:
 def order_of(directory: str) -> tuple[int, int] | None:
     """Return the (generation, step) by which checkpoints rank; None when `directory` is not one of ours."""
     match = _DIR.fullmatch(directory)
-    return None if match is None else (int(match[2] or 0), int(match[1]))
+    if match is None or int(match[2] or 0) > _MOST_GENERATION:
+        return None
+    return int(match[2] or 0), int(match[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +144,7 @@ class Manifest:
                 raise ValueError(f"step {manifest.step} in {manifest.dir!r}")
             if not all(_FILE.fullmatch(file.name) and file.size_bytes >= 0 for file in manifest.files):
                 raise ValueError("a file's name is not rank-NNNNN.safetensors")
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointCorrupt(f"not a manifest: {error!r}") from error
         return manifest
 
@@ -178,14 +183,17 @@ class Latest:
             order = order_of(row["dir"])
             if order is None or row["version"] != VERSION:
                 raise ValueError(f"dir {str(row['dir'])[:80]!r}, version {row['version']!r}")
+            generation = row["generation"]
+            if type(generation) is not int or not order[0] <= generation <= _MOST_GENERATION:
+                raise ValueError(f"generation {str(generation)[:40]} of {row['dir']!r}")
             return cls(
                 dir=row["dir"],
                 manifest_crc=str(row["manifest_crc"]),
                 step=order[1],
-                generation=max(order[0], int(row["generation"])),
+                generation=generation,
                 writer=str(row.get("writer", "")),
             )
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointCorrupt(f"LATEST names no checkpoint: {error!r}") from error
 
 

@@ -99,6 +99,11 @@ def test_the_pointer_comes_back() -> None:
         b'{"version":1,"dir":"../x","manifest_crc":"","generation":1}',
         b'{"version":1,"dir":"step-000000005-ab","manifest_crc":""}',
         b'{"version":1,"dir":5,"manifest_crc":"","generation":1}',
+        b'{"version":1,"dir":"step-000000005-g3-ab","manifest_crc":"","generation":1e400}',
+        b'{"version":1,"dir":"step-000000005-g3-ab","manifest_crc":"","generation":1000000000}',
+        b'{"version":1,"dir":"step-000000005-g3-ab","manifest_crc":"","generation":%s}' % (b"9" * 5000),
+        b'{"version":1,"dir":"step-000000005-g3-ab","manifest_crc":"","generation":2}',
+        b'{"version":1,"dir":"step-000000005-g999999999-ab","manifest_crc":"","generation":999999999}',
     ],
 )
 def test_what_is_no_pointer(body: bytes) -> None:

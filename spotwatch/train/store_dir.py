@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
 from spotwatch.train.store import CHUNK_BYTES, Entry
 
 _TEMPORARY = ".tmp"
+# In the place of an object there is a directory or a loop of links, or a file where its directory belongs.
+_NO_OBJECT = frozenset({errno.EISDIR, errno.ELOOP, errno.ENOTDIR})
 
 
 class DirectoryStore:
@@ -46,6 +49,9 @@ class DirectoryStore:
                     while view:
                         view = view[file.write(view[:CHUNK_BYTES]) :]
                     os.fsync(file.fileno())
+                if path.is_dir() and not path.is_symlink():
+                    # Nothing of ours: put aside, for without it no save could ever succeed again.
+                    path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"))
                 temporary.rename(path)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -53,7 +59,7 @@ class DirectoryStore:
                 raise
             _sync(path.parent)
         except OSError as error:
-            raise _refused("write", path, error) from error
+            raise _refused(f"write {path}", error) from error
 
     def get(self, key: str, *, most_bytes: int) -> bytes:
         """Return the whole object."""
@@ -65,18 +71,24 @@ class DirectoryStore:
         """Yield the object in pieces."""
         path = self.root / key
         try:
-            with path.open("rb", buffering=0) as file:
+            # A pipe that nobody writes to would hold us for ever.
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb", buffering=0) as file:  # noqa: PTH123 - a Path cannot open what is open
+                _expect_file(path, os.fstat(fd))
                 while piece := file.read(CHUNK_BYTES):
                     yield piece
         except OSError as error:
-            raise _refused("read", path, error) from error
+            raise self._unreadable(path, error) from error
 
     def size_bytes(self, key: str) -> int:
         """Return the size of the file."""
+        path = self.root / key
         try:
-            return (self.root / key).stat().st_size
+            facts = path.stat()
         except OSError as error:
-            raise _refused("read", self.root / key, error) from error
+            raise self._unreadable(path, error) from error
+        _expect_file(path, facts)
+        return facts.st_size
 
     def list(self) -> Iterator[Entry]:
         """Yield every file below the root, left-over temporary ones included."""
@@ -86,7 +98,7 @@ class DirectoryStore:
         def fail(error: OSError) -> None:
             # A directory that a pruner removes while we walk is no trouble.
             if error.errno != errno.ENOENT:
-                raise _refused("list", self.root, error) from error
+                raise _refused(f"list {self.root}", error) from error
 
         for folder, _, names in os.walk(self.root, onerror=fail):
             for name in names:
@@ -100,10 +112,21 @@ class DirectoryStore:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise _refused("delete", path, error) from error
+            raise _refused(f"delete {path}", error) from error
         if path.parent != self.root:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
+
+    def _unreadable(self, path: Path, error: OSError) -> StoreError:
+        # Below a sound root it is one damaged object; else it is trouble with the store as a whole.
+        if error.errno in _NO_OBJECT and self.root.is_dir():
+            return CheckpointCorrupt(f"{path} is no file: {error.strerror}")
+        return _refused(f"read {path}", error)
+
+
+def _expect_file(path: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise CheckpointCorrupt(f"{path} is no file")
 
 
 def _make_durably(folder: Path) -> None:
@@ -126,6 +149,6 @@ def _sync(folder: Path) -> None:
         os.close(fd)
 
 
-def _refused(deed: str, path: Path, error: OSError) -> StoreError:
-    text = f"cannot {deed} {path}: {error.strerror or error}"
+def _refused(deed: str, error: OSError) -> StoreError:
+    text = f"cannot {deed}: {error.strerror or error}"
     return StoreMissing(text) if isinstance(error, FileNotFoundError) else StoreError(text)

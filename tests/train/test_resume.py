@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +54,16 @@ def _lengthen(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\0")
 
 
+def _replace(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def _flatten(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.touch()
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], int]] = {
     "none": (lambda run: None, 30),
     "bit flip in a tensor file": (lambda run: _flip(_newest(run) / "rank-00000.safetensors"), 20),
@@ -72,6 +84,20 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], int]] = {
         ),
         30,
     ),
+    "LATEST is a directory": (lambda run: _replace(run / "LATEST").mkdir(), 30),
+    "LATEST is a directory with files": (
+        lambda run: (_replace(run / "LATEST") / "a" / "b").mkdir(parents=True),
+        30,
+    ),
+    "LATEST is a loop of links": (lambda run: _replace(run / "LATEST").symlink_to("LATEST"), 30),
+    "LATEST is a pipe": (lambda run: os.mkfifo(_replace(run / "LATEST")), 30),
+    "a manifest that is a directory": (lambda run: _replace(_newest(run) / "manifest.json").mkdir(), 20),
+    "a file that is a loop of links": (
+        lambda run: _replace(_newest(run) / "rank-00000.safetensors").symlink_to("rank-00000.safetensors"),
+        20,
+    ),
+    "a file that is a pipe": (lambda run: os.mkfifo(_replace(_newest(run) / "rank-00000.safetensors")), 20),
+    "a checkpoint that is a file": (lambda run: _flatten(_newest(run)), 20),
     "a manifest of another checkpoint": (
         lambda run: (_newest(run) / "manifest.json").write_bytes(
             (run / next(p.name for p in run.glob("step-000000010-*")) / "manifest.json").read_bytes()

@@ -7,7 +7,8 @@ import json
 import math
 import random
 from collections import Counter, OrderedDict, defaultdict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -101,9 +102,47 @@ def test_the_versions_of_torch_modules_come_back() -> None:
     assert _there_and_back(state)._metadata == {"": {"version": 2}}
 
 
-def test_a_default_dict_becomes_a_plain_one() -> None:
-    """A factory is code and is not kept; the items are."""
-    assert _same(_there_and_back(defaultdict(list, a=[1])), {"a": [1]})
+@pytest.mark.parametrize("factory", [None, list, dict, int, float, set, str])
+def test_a_default_dict_keeps_its_factory(factory: Callable[[], Any] | None) -> None:
+    """A built-in factory is known by its name, and comes back."""
+    back = _there_and_back(defaultdict(factory, {"a": 1, 2: "b"}))
+    assert _same(back, defaultdict(factory, {"a": 1, 2: "b"}))
+    assert back.default_factory is factory
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        10**5000,
+        -(10**5000),
+        {10**5000: 1},
+        {(10**5000,): 1},
+        {10**5000, -(10**6000)},
+        frozenset({(1, 10**5000)}),
+    ],
+    ids=["positive", "negative", "key", "key in a tuple", "set", "tuple in a set"],
+)
+def test_integers_that_python_does_not_print_come_back(value: Any) -> None:
+    """Beyond 4300 digits Python refuses decimal text, but the number is as good as any."""
+    assert _there_and_back(value) == value
+
+
+def test_a_decimal_integer_is_read() -> None:
+    """As checkpoints of earlier builds hold it."""
+    assert decode({"$int": "-9007199254740993"}, _load_none) == -(2**53) - 1
+
+
+def test_a_set_is_written_in_one_order() -> None:
+    """Equal sets have equal bytes, whatever the order of their making."""
+    texts = [json.dumps(encode(set(items), "x", _no_tensor)) for items in ((8, 0, "a"), ("a", 0, 8))]
+    assert texts[0] == texts[1]
+
+
+def test_a_torch_shape_comes_back() -> None:
+    """It is a tuple by inheritance, and a type of its own."""
+    torch = pytest.importorskip("torch")
+    back = _there_and_back(torch.Size([2, 3]))
+    assert (type(back), back) == (torch.Size, (2, 3))
 
 
 @pytest.mark.parametrize("dtype", ["?", "<i8", "<u2", "<f2", "<f8", ">f4", "<c16"])
@@ -127,15 +166,39 @@ class _Int(int):
     pass
 
 
+class _Point(NamedTuple):
+    x: int
+
+
 @pytest.mark.parametrize(
     "value",
-    [_Custom(), _Int(3), lambda: 1, np.array([object()]), np.array(["a"]), 3 + 4j, range(3), slice(1)],
+    [
+        _Custom(),
+        _Int(3),
+        lambda: 1,
+        np.array([object()]),
+        np.array(["a"]),
+        np.eye(1).view(np.matrix),
+        3 + 4j,
+        range(3),
+        slice(1),
+        defaultdict(lambda: 0),
+        _Point(1),
+    ],
     ids=lambda v: type(v).__name__,
 )
 def test_everything_else_is_refused_by_its_path(value: Any) -> None:
     """What has no safe form is refused, and the message says where it is."""
     with pytest.raises(ConfigError, match=r"optimizer/state/0/what"):
         encode({"state": {0: {"what": value}}}, "optimizer", _no_tensor)
+
+
+def test_the_refusal_names_the_plain_type() -> None:
+    """What to do is said in words that a user would write."""
+    with pytest.raises(ConfigError, match=r"turn it into a plain tuple$"):
+        encode(_Point(1), "x", _no_tensor)
+    with pytest.raises(ConfigError, match=r"whose factory is .*<lambda>; turn it into a plain dict"):
+        encode(defaultdict(lambda: 0), "x", _no_tensor)
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -155,6 +218,13 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         {"$array": ["<f8", [1], "not base64"]},
         {"$float": "__import__('os')"},
         {"$int": "1e3"},
+        {"$int": 1e400},
+        {"$int": "9" * 5000},
+        {"$default": ["eval", []]},
+        {"$default": [["list"], []]},
+        {"$default": [None, 5]},
+        {"$size": ["a"]},
+        {"$array": ["<f8", [10**30], "AAAA"]},
         {"$dict": [[["list"], 1]]},
         {"$dict": 5},
         {"$tensor": "missing"},

@@ -24,6 +24,16 @@ def is_writable(path: Path) -> bool:
     return os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)  # noqa: PTH112 - as above
 
 
+def closed_folder(path: Path) -> Path | None:
+    """Return the directory above `path` that this process may not search; None: nothing hides `path`."""
+    for folder in reversed(path.parents):
+        if not os.path.isdir(folder):  # noqa: PTH112 - as above
+            return None
+        if not os.access(folder, os.X_OK):
+            return folder
+    return None
+
+
 def choose_runtime_dir(
     environ: Mapping[str, str], *, uid: int, is_writable: Callable[[Path], bool] = is_writable
 ) -> tuple[Path, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spotwatch.config_load import load
-from spotwatch.config_places import choose_runtime_dir, choose_state_dir, is_writable
+from spotwatch.config_places import choose_runtime_dir, choose_state_dir, closed_folder, is_writable
 
 
 def only(*places: str) -> Callable[[Path], bool]:
@@ -85,3 +85,16 @@ def test_unwritable_state_is_a_warning_not_an_error() -> None:
     )
     assert loaded.settings.state_dir is None
     assert loaded.warnings == ("state_dir: /proc/x is not writable; memory only, nothing outlives a restart",)
+
+
+def test_a_closed_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first directory that may not be searched hides what is below; a missing one hides nothing."""
+    path = tmp_path / "a" / "b" / "c"
+    path.mkdir(parents=True)
+    assert closed_folder(path) is None
+    assert closed_folder(tmp_path / "none" / "b") is None
+    monkeypatch.setattr(
+        os, "access", lambda folder, _: Path(folder) not in (tmp_path / "a", tmp_path / "a" / "b")
+    )
+    assert closed_folder(path) == tmp_path / "a"
+    assert closed_folder(tmp_path / "a") is None

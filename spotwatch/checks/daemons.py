@@ -12,9 +12,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotwatch.checks.finding import Finding, fail, ok, warn
+from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
 from spotwatch.checks.machine import Machine
+from spotwatch.checks.places import SUDO, hidden
 from spotwatch.checks.units import is_private_place
 from spotwatch.config_check import LOCK
 from spotwatch.config_places import RUN
@@ -61,6 +62,7 @@ def judge_daemon(
         yield fail(
             "daemon.PrivateTmp", said, "leave flag.path out, or set PrivateTmp=no in the daemon's unit"
         )
+    is_hidden = hidden(lock)
     if os.path.lexists(lock) and not stat.S_ISREG(lock.lstat().st_mode):
         yield fail(name, f"{lock} is no regular file, so that no daemon can start", "remove it")
     elif pid is not None:
@@ -71,6 +73,8 @@ def judge_daemon(
                 f"{UNIT} is disabled: nothing watches after a reboot",
                 "systemctl enable spotwatch",
             )
+    elif is_hidden:
+        yield skip(name, f"{is_hidden}: whether one runs cannot be seen", SUDO)
     elif runtime_dir != RUN and find_daemon(RUN) is not None:
         yield warn(
             name,
@@ -95,11 +99,14 @@ async def ask_orders(machine: Machine) -> list[Finding]:
 def judge_orders(runtime_dir: Path, boot_id: str, *, is_running: bool) -> Iterator[Finding]:
     """Yield what a trainer that starts now would be told."""
     path = runtime_dir / ORDER
-    try:
-        order = read_order(runtime_dir)
-    except HandshakeError as error:
-        yield fail("order", f"{path} cannot be believed: {error}", f"remove {path}")
-        order = None
+    order = None
+    if is_hidden := hidden(path):
+        yield skip("order", f"{is_hidden}: what is in force cannot be read", SUDO)
+    else:
+        try:
+            order = read_order(runtime_dir)
+        except HandshakeError as error:
+            yield fail("order", f"{path} cannot be believed: {error}", f"remove {path}")
     if order is not None and order.boot_id != boot_id:
         said = f"{path} holds order {order.seq} ({order.do.value}) of an earlier boot"
         yield warn("order", said, f"remove {path}; trainers with the library leave it alone anyway")
@@ -112,7 +119,9 @@ def judge_orders(runtime_dir: Path, boot_id: str, *, is_running: bool) -> Iterat
     draining = runtime_dir / DRAINING
     if not os.path.lexists(draining):
         return
-    if _boot_of(draining) != boot_id:
+    if is_hidden := hidden(draining):
+        yield skip("draining", f"{is_hidden}: which boot it is of cannot be read", SUDO)
+    elif _boot_of(draining) != boot_id:
         said = f"{draining} is left over from an earlier boot and keeps the trainer's unit from starting"
         yield fail("draining", said, f"start the daemon, which removes it, or remove {draining}")
     elif is_running:

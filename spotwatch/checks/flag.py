@@ -18,7 +18,7 @@ from spotwatch.actions.handshake import FlagState, HandshakeAction
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine, Owner
-from spotwatch.checks.places import explain_write, groups_of, may_write, scratch_name
+from spotwatch.checks.places import SUDO, explain_write, groups_of, hidden, may_write, scratch_name
 from spotwatch.errors import HandshakeError
 from spotwatch.safe_files import create_exclusively
 from spotwatch.targets import Proc
@@ -37,6 +37,8 @@ async def ask_flag(machine: Machine) -> list[Finding]:
     flag, runtime_dir, boot_id = machine.flag, machine.settings.runtime_dir, machine.clock.boot_id
 
     def look() -> list[Finding]:
+        if is_hidden := hidden(flag):
+            return [skip("flag", f"{flag} cannot be tried: {is_hidden}", SUDO)]
         return [
             *judge_pending(runtime_dir, flag, boot_id),
             *judge_flag(flag, trainer=trainer, given=given, is_made_later=_is_made_later(machine, daemon)),

@@ -19,7 +19,7 @@ from pathlib import Path
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
 from spotwatch.checks.machine import Machine, Owner
-from spotwatch.config_places import is_writable
+from spotwatch.config_places import closed_folder, is_writable
 from spotwatch.errors import ConfigError, HandshakeError
 from spotwatch.handshake import NOTICES_DIR, STATUS_DIR
 from spotwatch.rundir import check_runtime_dir, choose_access
@@ -29,12 +29,23 @@ _WRITE_AND_SEARCH = 0o3
 ENOUGH_BYTES = 16 * 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """link(2): what a file system without hard links answers."""
+SUDO = "run the check as the daemon's user, with sudo"
 _RUNTIME_MEND = "run the daemon as its owner or as root, or set runtime_dir to a place of its own"
 
 
 def scratch_name(prefix: str = "check") -> str:
     """Return a name that no trainer looks for and nobody else has."""
     return f".spotwatch-{prefix}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def hidden(path: Path) -> str:
+    """Return why this user could not read `path`, which may be there and sound all the same; or nothing."""
+    closed = closed_folder(path)
+    if closed is not None:
+        return f"{closed} is closed to uid {os.geteuid()}"
+    if os.path.lexists(path) and not path.is_symlink() and not os.access(path, os.R_OK):
+        return f"{path} is not readable for uid {os.geteuid()}"
+    return ""
 
 
 def may_write(folder: os.stat_result, uid: int, gids: frozenset[int]) -> bool:
@@ -75,10 +86,7 @@ def judge_runtime_dir(
     """
     name = "runtime_dir"
     if not os.path.lexists(path):
-        if is_writable(path):
-            yield ok(name, f"{path} is not there yet; the daemon makes it")
-        else:
-            yield fail(name, f"{path} is not there and cannot be made", _RUNTIME_MEND)
+        yield _judge_absent(path)
         return
     access = choose_access(owner, uid=os.geteuid(), is_owner_named=is_owner_named)
     folders = [path, *(path / part for part in (STATUS_DIR, NOTICES_DIR))]
@@ -97,7 +105,7 @@ def judge_runtime_dir(
     facts = path.stat()
     yield _judge_writing(path, facts, daemon)
     status = path / STATUS_DIR
-    if owner is not None and status.is_dir():
+    if owner is not None and os.path.isdir(status):  # noqa: PTH112 - Path's raises where we may not search
         theirs = status.stat()
         will_be_mended = daemon is None and os.geteuid() in (0, theirs.st_uid)
         if not may_write(theirs, owner[0], groups_of(owner)) and not will_be_mended:
@@ -107,6 +115,15 @@ def judge_runtime_dir(
                 "of its is heard of",
                 f'set flag.owner = "{owner[0]}:{owner[1]}", and restart the daemon',
             )
+
+
+def _judge_absent(path: Path) -> Finding:
+    name = "runtime_dir"
+    if is_hidden := hidden(path):
+        return fail(name, f"{path} is out of reach: {is_hidden}", f"{SUDO}, or set runtime_dir")
+    if is_writable(path):
+        return ok(name, f"{path} is not there yet; the daemon makes it")
+    return fail(name, f"{path} is not there and cannot be made", _RUNTIME_MEND)
 
 
 def _judge_writing(path: Path, facts: os.stat_result, daemon: int | None) -> Finding:
@@ -143,6 +160,8 @@ def judge_state_dir(path: Path | None, warning: str = "") -> Finding:
         mend = "make /var/lib/spotwatch writable for the daemon, or set state_dir"
         return warn(name, warning.removeprefix("state_dir: ") or "no place is writable: memory only", mend)
     if not os.path.lexists(path):
+        if is_hidden := hidden(path):
+            return skip(name, f"{path} is out of reach: {is_hidden}", SUDO)
         return ok(name, f"{path} is not there yet; the daemon makes it")
     scratch = path / scratch_name()
     try:

@@ -6,13 +6,16 @@ Only files in `status/` that the daemon would believe are believed here; nothing
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 
 from spotwatch.checks.clouds import Clouds
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
+from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine, Saves
-from spotwatch.handshake import Status
+from spotwatch.checks.places import SUDO, hidden
+from spotwatch.handshake import STATUS_DIR, Status
 from spotwatch.policy import Policy
 from spotwatch.save_fit import Fit, fit
 
@@ -24,14 +27,16 @@ async def ask_trainers(machine: Machine) -> list[Finding]:
     statuses, refused = await machine.statuses()
     now = machine.clock.now()
     findings = [judge_status(status, now) for status in statuses]
-    findings += [
-        warn(
-            "trainer.refused", line, "remove the file, or set target.user or flag.owner to the trainer's user"
-        )
-        for line in refused
-    ]
+    mend = "remove the file, or set target.user or flag.owner to the trainer's user"
+    if os.geteuid() != 0:
+        # The daemon may be another user, who may read more and believes other owners.
+        mend = f"{SUDO}; if the line stays, {mend}"
+    findings += [warn("trainer.refused", line, mend) for line in refused]
     if statuses or refused:
         return findings
+    folder = machine.settings.runtime_dir / STATUS_DIR
+    if is_hidden := await in_thread(hidden, folder):
+        return [skip(NAME, f"{is_hidden}: what trainers report cannot be read", SUDO)]
     return [
         skip(
             NAME,

@@ -64,7 +64,8 @@ class Options:
 
 
 # A directory on the command line is relative to where one stands; everywhere else it must be absolute.
-_PLACE = click.Path(path_type=Path, resolve_path=False, file_okay=False)
+# Whether it can be read is asked where it matters, with better words than click has.
+_PLACE = click.Path(path_type=Path, resolve_path=False, file_okay=False, readable=False)
 
 _config = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",

@@ -7,12 +7,14 @@ Providers, signals and the plan are not in them; only the daemon itself knows th
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from spotwatch.config_places import closed_folder
 from spotwatch.errors import HandshakeError
-from spotwatch.handshake import DRAINING, NOTICES_DIR, Status, read_order, read_statuses
+from spotwatch.handshake import DRAINING, NOTICES_DIR, STATUS_DIR, Status, read_order, read_statuses
 from spotwatch.model import to_rfc3339
 from spotwatch.safe_files import list_json_files, read_small_file
 
@@ -23,7 +25,8 @@ _ANYONE = range(2**32)
 
 def read_runtime_dir(runtime_dir: Path, now: datetime) -> dict[str, Any]:
     """Return as much of the document at `/status` as the files tell, and `refused` for those that lie."""
-    refused: list[str] = []
+    closed = (closed_folder(runtime_dir / name / "any") for name in (STATUS_DIR, NOTICES_DIR))
+    refused = [f"{folder} is closed to uid {os.geteuid()}" for folder in closed if folder is not None]
     orders: list[dict[str, Any]] = []
     try:
         order = read_order(runtime_dir)

@@ -55,7 +55,8 @@ def _block(title: str, nothing: str, rows: Iterator[list[str]]) -> Iterator[str]
 
 def _provider(row: Mapping[str, Any], now: datetime) -> list[str]:
     every = _number(row, "interval_seconds")
-    state = "up" if row.get("up") is True else "not answering"
+    answers = [_text(signal, "state") == "ok" for signal in _rows(row, "signals")]
+    state = "up" if row.get("up") is True else "up in part" if any(answers) else "not answering"
     lines = [f"{_text(row, 'name') or '?'}: {state}" + (f", asked every {span(every)}" if every else "")]
     for signal in _rows(row, "signals"):
         answered = _moment(signal, "answered_at")

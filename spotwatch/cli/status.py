@@ -7,9 +7,12 @@ It changes nothing, and is answered by the daemon itself or, when its HTTP is of
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import requests
@@ -20,8 +23,11 @@ from spotwatch.cli._status_text import describe
 from spotwatch.clock import SystemClock
 from spotwatch.config import Http
 from spotwatch.config_check import parse_listen
+from spotwatch.config_places import closed_folder
 from spotwatch.errors import ConfigError
+from spotwatch.handshake import ORDER
 from spotwatch.masking import escape
+from spotwatch.model import to_rfc3339
 from spotwatch.rundir import find_daemon
 
 TIMEOUT_SECONDS = 2.0
@@ -46,23 +52,21 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
     For programs:      spotwatch status --json | jq .work_at_risk_seconds
     Somewhere else:    spotwatch status --url http://127.0.0.1:9500
 
-    Exits 1 when no daemon answers.
+    Exits 1 when no daemon answers. Without --url, the files of one that runs with its HTTP off are answer
+    enough.
     """  # noqa: D301 - click wants the character, not the two letters
     now = SystemClock().now()
     note = ""
     runs = True
     try:
-        document = _ask(url or _find_url(options))
+        document = _ask(_find_url(options) if url is None else _checked(url))
         _check_same(document, options)
     except _NoAnswer as error:
-        runtime_dir = find_runtime_dir(options)
-        pid = find_daemon(runtime_dir)
-        runs = pid is not None
-        document = {**read_runtime_dir(runtime_dir, now), "pid": pid, "daemon": runs}
-        note = _explain(str(error), runtime_dir, pid)
+        document, note = _look_around(str(error), find_runtime_dir(options), now, is_named=url is not None)
+        runs = document["daemon"]
     if as_json:
         click.echo(json.dumps(document, indent=2))
-    elif runs or any(document[key] for key in ("draining", "cases", "orders", "trainers", "refused")):
+    elif runs or any(document.get(key) for key in ("draining", "cases", "orders", "trainers", "refused")):
         for line in describe(document, now):
             click.echo(line)
     if note:
@@ -81,6 +85,23 @@ def _find_url(options: Options) -> str:
         raise _NoAnswer("http.listen is off")
     host = _ANY_ADDRESS.get(listen.host, listen.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"
+
+
+def _checked(url: str) -> str:
+    """Return `url` if a daemon could be there.
+
+    Raises:
+        ConfigError: it is no address of a web server.
+    """
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise ConfigError(f"--url {escape(url)!r} is no address; write it as http://127.0.0.1:9475")
+    return url
 
 
 def _ask(url: str) -> dict[str, Any]:
@@ -110,6 +131,31 @@ def _check_same(document: Mapping[str, Any], options: Options) -> None:
     said = document.get("runtime_dir")
     if options.runtime_dir is not None and said is not None and str(options.runtime_dir) != said:
         raise _NoAnswer(f"what answers is the daemon on {escape(str(said))}")
+
+
+def _look_around(why: str, runtime_dir: Path, now: datetime, *, is_named: bool) -> tuple[dict[str, Any], str]:
+    """Return what can be told without an answer, and a line that says so.
+
+    Args:
+        why: there is no answer.
+        runtime_dir: where a daemon may be all the same.
+        now: the present.
+        is_named: the address was: files that may be another daemon's are no answer for it.
+    """
+    nothing = {"version": 1, "source": "none", "at": to_rfc3339(now), "daemon": False}
+    closed = closed_folder(runtime_dir / ORDER)
+    pid = None if closed else find_daemon(runtime_dir)
+    if is_named:
+        here = "" if pid is None else f" One runs on {runtime_dir}: leave --url out."
+        return nothing, f"No daemon answers: {why}.{here or ' Start one: spotwatch run'}"
+    if closed is not None:
+        hidden = f"{closed} is closed to uid {os.geteuid()}, so that the files in {runtime_dir} tell nothing"
+        return (
+            nothing,
+            f"No daemon answers: {why}, and {hidden}. Use sudo, or name another with --runtime-dir.",
+        )
+    document = {**read_runtime_dir(runtime_dir, now), "pid": pid, "daemon": pid is not None}
+    return document, _explain(why, runtime_dir, pid)
 
 
 def _explain(why: str, runtime_dir: Path, pid: int | None) -> str:

@@ -6,7 +6,9 @@ It tells no trainer anything itself; that is the daemon's, which may be another 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from spotwatch.cli._options import Options, find_runtime_dir, place_options
 from spotwatch.cli._words import until
 from spotwatch.clock import SystemClock
 from spotwatch.config import Settings
-from spotwatch.config_places import RUN
+from spotwatch.config_places import RUN, closed_folder, is_writable
 from spotwatch.errors import ConfigError, HandshakeError
 from spotwatch.handshake import NOTICES_DIR
 from spotwatch.masking import escape
@@ -27,6 +29,7 @@ from spotwatch.safe_files import remove_if_there, write_atomically
 
 NAME = "manual.json"
 MAX_WHY_CHARACTERS = 200
+_ELSEWHERE = "or name your own daemon's directory with --runtime-dir"
 
 
 def read_deadline(text: str, now: datetime) -> datetime:
@@ -65,7 +68,8 @@ def command(context: click.Context, options: Options, what: str, deadline: str |
     This machine goes in two hours:      spotwatch trigger stop --deadline 2h --why "host maintenance"
     Take it back:                        spotwatch trigger clear
 
-    Exits 1 when no daemon runs; the notice is written all the same, for the next one.
+    Exits 1 when no daemon runs; the notice is written all the same, for the next one. Where there is no time
+    for two saves before the deadline, the trainer saves once and exits, at once.
     """  # noqa: D301 - click wants the character, not the two letters
     if what == "clear" and (deadline is not None or why):
         raise click.UsageError("clear takes neither --deadline nor --why")
@@ -74,7 +78,10 @@ def command(context: click.Context, options: Options, what: str, deadline: str |
         moment = None if deadline is None else read_deadline(deadline, now)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--deadline") from None
+    if moment is not None and moment <= now:
+        moment = None  # "in 0 s" is at once; a deadline of now would be missed before anybody heard of it
     runtime_dir = find_runtime_dir(options)
+    _check_reachable(runtime_dir)
     pid = find_daemon(runtime_dir)
     path = runtime_dir / NOTICES_DIR / NAME
     if what == "clear":
@@ -90,11 +97,30 @@ def command(context: click.Context, options: Options, what: str, deadline: str |
         context.exit(1)
 
 
+def _check_reachable(runtime_dir: Path) -> None:
+    """Refuse a place that we cannot look into, or that is most likely a slip of the pen.
+
+    Raises:
+        ConfigError: says which directory is closed or missing.
+    """
+    closed = closed_folder(runtime_dir / NOTICES_DIR / NAME)
+    if closed is not None:
+        raise ConfigError(
+            f"{closed} is closed to uid {os.geteuid()}, so that no notice can be left in {runtime_dir}; "
+            f"use sudo, {_ELSEWHERE}"
+        )
+    if not runtime_dir.parent.is_dir():
+        raise ConfigError(
+            f"there is no {runtime_dir.parent}, and so no daemon on {runtime_dir}; start one: spotwatch run, "
+            f"{_ELSEWHERE}"
+        )
+
+
 def _clear(path: Path, pid: int | None) -> None:
     try:
         was_there = remove_if_there(path)
     except HandshakeError as error:
-        raise ConfigError(f"{error}; {_mend(path)}") from error
+        raise ConfigError(f"{error}; {_mend(path, error)}") from error
     if not was_there:
         click.echo(f"There was no notice by hand ({path}).")
     elif pid is None:
@@ -121,7 +147,7 @@ def _write(path: Path, what: str, deadline: datetime | None, why: str) -> bool:
         # Readable for all: the directory decides who gets in, and the daemon may be another user.
         write_atomically(path, json.dumps(row).encode() + b"\n", mode=0o644)
     except HandshakeError as error:
-        raise ConfigError(f"{error}; {_mend(path)}") from error
+        raise ConfigError(f"{error}; {_mend(path, error)}") from error
     return was_there
 
 
@@ -131,14 +157,18 @@ def _foretell(what: str, deadline: datetime | None, pid: int | None, runtime_dir
     elif deadline is None:
         does = "has the trainer save and exit at once"
     else:
-        does = "has the trainer save at once, and save and exit in time before the deadline"
+        does = (
+            "has the trainer save at once, and save and exit in time before the deadline (only that, and at "
+            "once, where there is no time for both)"
+        )
     if pid is not None:
         return f"{_daemon(pid)} sees it within a second and {does}. Take it back: spotwatch trigger clear"
     text = f"No daemon runs on {runtime_dir}, so nothing happens now; the next one {does}."
     if runtime_dir != RUN and RUN.is_dir():
-        text += (
-            f" There is a {RUN} that you may not write to: use sudo, or name the place with --runtime-dir."
-        )
+        if not is_writable(RUN):
+            text += f" There is a {RUN} that you may not write to: use sudo, {_ELSEWHERE}."
+        elif find_daemon(RUN) is not None:
+            text += f" One runs on {RUN}: name it with --runtime-dir."
     return text
 
 
@@ -146,8 +176,16 @@ def _daemon(pid: int) -> str:
     return f"The daemon (pid {pid})" if pid else "The daemon"
 
 
-def _mend(path: Path) -> str:
-    return (
-        f"the daemon is another user's: use sudo, or become a member of the group of {path.parent.parent}, "
-        "or name your own daemon's directory with --runtime-dir"
-    )
+def _mend(path: Path, error: HandshakeError) -> str:
+    """Return what to do about a notice that could not be written or removed, by the system's reason."""
+    number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "make room there, and give it again"
+    if number == errno.EROFS:
+        return f"its file system is read-only: mend that, {_ELSEWHERE}"
+    if number in (errno.EACCES, errno.EPERM):
+        return (
+            "the daemon is another user's: use sudo, or become a member of the group of "
+            f"{path.parent.parent}, {_ELSEWHERE}"
+        )
+    return f"see what is wrong with {path.parent}, {_ELSEWHERE}"

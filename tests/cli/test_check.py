@@ -24,9 +24,14 @@ from click.testing import CliRunner, Result
 
 from spotwatch.checks.finding import fail, ok, skip, warn
 from spotwatch.cli.check import command, describe
+from spotwatch.clock import SystemClock
 from spotwatch.emulator import Emulator
+from spotwatch.handshake import Order
+from spotwatch.model import Do
+from spotwatch.rundir import lock_runtime_dir
 from tests.checks.bench import free_port
-from tests.families import Family, family
+from tests.cli.stranger import open_to_all, run_as_stranger
+from tests.families import Family, family, needs_root
 
 LINES = [
     ok("configuration", "no file, which is fine"),
@@ -225,3 +230,31 @@ def result_of(checks: list[dict[str, Any]], name: str) -> str:
     """Return result and finding of the one line of that name."""
     (line,) = [line for line in checks if line["name"] == name]
     return f"{line['result']} {line['found']}"
+
+
+@needs_root
+@pytest.mark.parametrize("closed", [".", "..", "files"])
+def test_what_another_user_may_not_see_is_not_to_be_removed(closed: str, tmp_path: Path) -> None:
+    """A sound machine, looked at by somebody who may not: sudo is the advice, never to remove anything."""
+    run = tmp_path / "place" / "run"
+    for name in ("status", "notices"):
+        (run / name).mkdir(parents=True)
+    order = Order(boot_id=SystemClock().boot_id, seq=7, do=Do.STOP, why="reclaim").to_bytes()
+    for name in ("order.json", "draining", "checkpoint-now", "status/run.json"):
+        (run / name).write_bytes(order)
+        (run / name).chmod(0o600)
+    open_to_all(run, tmp_path)
+    if closed != "files":
+        (run / closed).resolve().chmod(0o700)
+    with lock_runtime_dir(run):
+        (run / "daemon.lock").chmod(0o600)
+        done = run_as_stranger("check", "--json", "--provider", "file", "--runtime-dir", str(run))
+    rows = {row["name"]: row for row in json.loads(done.stdout)["checks"]}
+    assert "Traceback" not in done.stderr
+    for name in ("order", "daemon", "flag", "trainer" if closed != "files" else "draining"):
+        assert (rows[name]["result"], "with sudo" in rows[name]["mend"]) == ("skip", True), rows[name]
+    told = " ".join(row["found"] + row["mend"] for row in rows.values() if row["name"] != "trainer.refused")
+    assert "remove" not in told
+    assert "cannot be believed" not in told
+    assert "is not there" not in told
+    assert "with sudo" in rows.get("trainer.refused", {"mend": "with sudo"})["mend"]

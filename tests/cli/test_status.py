@@ -27,6 +27,8 @@ from spotwatch.model import Do, to_rfc3339
 from spotwatch.rundir import lock_runtime_dir
 from spotwatch.safe_files import write_atomically
 from spotwatch.testing import EPOCH
+from tests.cli.stranger import STRANGER, open_to_all, run_as_stranger
+from tests.families import needs_root
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Answer], Awaitable[str]]
@@ -179,6 +181,50 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
+@pytest.mark.parametrize("url", ["hello", "file:///etc/passwd", "http://", "http://x:99999", "http://[", ""])
+async def test_an_address_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
+    """A slip of the pen is a configuration error, not a daemon that is silent."""
+    with lock_runtime_dir(tmp_path):
+        result = await status("--url", url, "--runtime-dir", str(tmp_path))
+    assert isinstance(result.exception, ConfigError)
+    assert "is no address" in str(result.exception)
+
+
+async def test_files_do_not_answer_for_a_named_address(tmp_path: Path) -> None:
+    """Who asks for one daemon is not told of another: exit 1, and the one here is only mentioned."""
+    fill(tmp_path)
+    with lock_runtime_dir(tmp_path):
+        result = await status("--url", closed_port(), "--runtime-dir", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"One runs on {tmp_path}: leave --url out." in result.stderr
+
+
+@needs_root
+async def test_a_closed_place_is_said(tmp_path: Path) -> None:
+    """Whoever may not look is not told that nothing runs."""
+    place = tmp_path / "closed" / "run"
+    place.mkdir(parents=True)
+    fill(place)
+    open_to_all(place, tmp_path)
+    (tmp_path / "closed").chmod(0o700)
+    done = await asyncio.to_thread(run_as_stranger, "status", "--runtime-dir", str(place))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{tmp_path}/closed is closed to uid {STRANGER}" in done.stderr
+    (tmp_path / "closed").chmod(0o755)
+    (place / "status").chmod(0o700)
+    done = await asyncio.to_thread(run_as_stranger, "status", "--runtime-dir", str(place))
+    assert f"Refused: {place}/status is closed to uid {STRANGER}" in done.stdout
+
+
+def test_one_bad_signal_of_several_is_not_silence() -> None:
+    """A file that cannot be read leaves the others read and acted on."""
+    signals = [{"name": "notices", "state": "ok"}, {"name": "notice_files", "state": "malformed"}]
+    row = {"name": "file", "up": False, "signals": signals}
+    assert "  file: up in part" in describe({"providers": [row]}, EPOCH)
+    row = {"name": "file", "up": False, "signals": signals[1:]}
+    assert "  file: not answering" in describe({"providers": [row]}, EPOCH)
+
+
 async def test_nobody_there(tmp_path: Path) -> None:
     """No HTTP and no lock: exit 1, with what to do, also for programs."""
     result = await status("--url", closed_port(), "--runtime-dir", str(tmp_path))
@@ -270,9 +316,9 @@ async def test_useless_answers_fall_back_to_files(
     handler: Answer, said: str, serve: Serve, tmp_path: Path
 ) -> None:
     """Whatever listens on the port, the daemon's own files are shown, and why."""
-    url = await serve(handler)
+    listen = {"SPOTWATCH_HTTP__LISTEN": (await serve(handler)).removeprefix("http://")}
     with lock_runtime_dir(tmp_path):
-        result = await status("--url", url, "--runtime-dir", str(tmp_path))
+        result = await status("--runtime-dir", str(tmp_path), env=listen)
     assert result.exit_code == 0, result.output
     assert said in result.stderr
 

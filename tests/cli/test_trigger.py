@@ -6,11 +6,10 @@ That the daemon acts on it is tested with the `file` provider and the daemon.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,8 @@ from spotwatch.cli.trigger import command, read_deadline
 from spotwatch.errors import ConfigError
 from spotwatch.rundir import lock_runtime_dir
 from spotwatch.testing import EPOCH
+from tests.cli.stranger import STRANGER, open_to_all, run_as_stranger
+from tests.families import needs_root
 
 
 def trigger(runtime_dir: Path, *arguments: str) -> Result:
@@ -150,21 +151,82 @@ def test_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
     assert not list(elsewhere.glob("**/*.json"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to play another user")
+@needs_root
 def test_another_users_daemon_is_explained(running: Path, tmp_path: Path) -> None:
     """Who may not write there is told how to."""
-    for parent in (running, *running.parents):
-        if parent.is_relative_to(tmp_path.parent.parent):
-            parent.chmod(0o755)
-    script = (
-        "import os, sys; from spotwatch.cli.trigger import command; from spotwatch.cli import main\n"
-        "import encodings.ascii, encodings.idna\n"
-        "os.setgroups([]); os.setgid(12345); os.setuid(12345)\n"
-        "sys.argv = ['spotwatch', 'trigger', 'stop', '--runtime-dir', sys.argv[1]]; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(running)], capture_output=True, text=True, check=False
-    )
+    open_to_all(running / "notices", tmp_path)
+    done = run_as_stranger("trigger", "stop", "--runtime-dir", str(running))
     assert done.returncode == 2
     assert "Permission denied; the daemon is another user's: use sudo" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["stop", "clear"])
+@pytest.mark.parametrize("closed", [".", "..", "notices"])
+def test_a_closed_directory_is_named(what: str, closed: str, running: Path, tmp_path: Path) -> None:
+    """Whichever directory on the way hides the place, it is named, and the way out is sudo."""
+    open_to_all(running / "notices", tmp_path)
+    folder = (running / closed).resolve()
+    folder.chmod(0o700)
+    done = run_as_stranger("trigger", what, "--runtime-dir", str(running))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"spotwatch: {folder} is closed to uid {STRANGER}, so that no notice")
+    assert "use sudo" in done.stderr
+
+
+def test_a_misspelt_place_is_not_made(tmp_path: Path) -> None:
+    """Where not even the parent is there, no daemon would look for it either."""
+    result = trigger(tmp_path / "typo" / "run", "stop")
+    assert isinstance(result.exception, ConfigError)
+    assert f"there is no {tmp_path}/typo, and so no daemon on {tmp_path}/typo/run" in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_of_the_system_that_we_may_write_to_asks_for_no_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one may write to oneself is only named when a daemon is there."""
+    system = tmp_path / "system"
+    system.mkdir()
+    monkeypatch.setattr("spotwatch.cli.trigger.RUN", system)
+    output = trigger(tmp_path / "run", "stop").output
+    assert "sudo" not in output
+    assert str(system) not in output
+    with lock_runtime_dir(system):
+        output = trigger(tmp_path / "run", "stop").output
+    assert f"One runs on {system}: name it with --runtime-dir." in output
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "unsaid"),
+    [
+        (errno.ENOSPC, "make room there", "sudo"),
+        (errno.EDQUOT, "make room there", "sudo"),
+        (errno.EROFS, "read-only", "sudo"),
+        (errno.EIO, "see what is wrong with", "sudo"),
+        (errno.EACCES, "use sudo", "make room"),
+    ],
+)
+def test_advice_follows_the_systems_reason(
+    number: int, said: str, unsaid: str, running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is not mended with sudo."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fchmod", fail)
+    result = trigger(running, "stop")
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+    assert unsaid not in str(result.exception)
+
+
+@pytest.mark.parametrize("text", ["0", "0s"])
+def test_no_time_at_all_is_at_once(text: str, running: Path) -> None:
+    """A deadline of now would be missed already; whoever counts down to zero still wants the stop."""
+    result = trigger(running, "stop", "--deadline", text)
+    assert result.exit_code == 0, result.output
+    assert notice(running)["deadline"] is None
+    assert "save and exit at once. Take it back" in result.output

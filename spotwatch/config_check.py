@@ -25,6 +25,8 @@ from spotwatch.policy import Policy
 
 LOCK = "daemon.lock"
 """In the runtime directory; held by the daemon as long as it lives."""
+MAX_SAFETY_FACTOR = 100.0
+"""A save that took a hundred times as long as the worst of the last ones is no longer a matter of margins."""
 OCCASIONS = ("notice", "saved", "missed", "withdrawn", "survived")
 _RESERVED = frozenset({DRAINING, NOTICES_DIR, ORDER, STATUS_DIR, LOCK})
 # systemd.unit(5): a unit's name, and no leading dash, which systemctl would take for an option.
@@ -157,6 +159,8 @@ def _moment(text: str) -> str:
 def _factor(number: float) -> float:
     if number < 1:
         raise ValueError(f"{number:g} would stop later than a save needs; 1 or more")
+    if number > MAX_SAFETY_FACTOR:
+        raise ValueError(f"{number:g} would leave no time to train; at most {MAX_SAFETY_FACTOR:g}")
     return number
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spotwatch.config import Webhook
+from spotwatch.config_layers import read_regular_file
 from spotwatch.errors import ConfigError
 
 MAX_SECRET_BYTES = 64 * 1024
@@ -58,8 +59,7 @@ def read_secret(path: str) -> str:
         ConfigError: it cannot be read, is empty, or is no text.
     """
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(MAX_SECRET_BYTES).decode("utf-8").strip()
+        text = read_regular_file(Path(path), limit=MAX_SECRET_BYTES).decode("utf-8").strip()
     except OSError as error:
         raise ConfigError(f"secret file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

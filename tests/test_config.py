@@ -6,6 +6,8 @@ Where directories are chosen is in test_config_places; printing is in test_confi
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -94,15 +96,33 @@ def test_syntax_error_names_file_line_and_column(loader: Loader) -> None:
     [
         (b"a = '\xff'", "not UTF-8 at byte 5"),
         (b"a = " + b"[" * 100_000, "nested too deeply"),
-        (None, "cannot be read: Is a directory"),
+        (b"#" * (1024 * 1024 + 1), "cannot be read: More than 1048576 bytes"),
     ],
 )
-def test_unreadable_file_is_named(body: bytes | None, said: str, tmp_path: Path) -> None:
-    """What is no text, a bomb, or no file is refused in words."""
+def test_unreadable_file_is_named(body: bytes, said: str, tmp_path: Path) -> None:
+    """What is no text, or a bomb, is refused in words."""
     path = tmp_path / "c.toml"
-    path.mkdir() if body is None else path.write_bytes(body)
+    path.write_bytes(body)
     with pytest.raises(ConfigError, match=rf"c\.toml: {said}"):
         load(path=path, environ={}, flags={}, provider_configs=find_config)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_neither_waited_for_nor_read(make: Callable[[Path], None], tmp_path: Path) -> None:
+    """A pipe does not hang the start, and a device that never ends is not read."""
+    path = tmp_path / "c.toml"
+    make(path)
+    with pytest.raises(ConfigError, match=r"c\.toml: cannot be read: Not a regular file"):
+        load(path=path, environ={}, flags={}, provider_configs=find_config)
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    """Kubernetes mounts each file of a ConfigMap as a link."""
+    (tmp_path / "data").write_text('[log]\nlevel = "error"\n')
+    path = tmp_path / "c.toml"
+    path.symlink_to("data")
+    loaded = load(path=path, environ={}, flags={}, provider_configs=find_config)
+    assert loaded.settings.log.level == "error"
 
 
 def test_everything_wrong_is_said_at_once(loader: Loader) -> None:
@@ -164,6 +184,10 @@ BAD = [
     ("[policy]\nsave_seconds = 1e300", "more than a year"),
     ("[policy]\nreflush_seconds = 0", "policy.reflush_seconds: 0 must be above 0"),
     ("[policy]\nsafety_factor = 0.5", "policy.safety_factor: 0.5 would stop later"),
+    (
+        "[policy]\nsafety_factor = 1e300",
+        "policy.safety_factor: 1e+300 would leave no time to train; at most 100",
+    ),
     ('[policy]\nends_at = "2026-11-29T16:00:00"', "has no zone"),
     ("[policy]\nends_at = 2026-11-29", "policy.ends_at: datetime.date(2026, 11, 29) is no text"),
     ('[policy]\nends_at = "tomorrow"', "policy.ends_at: 'tomorrow' is no time"),

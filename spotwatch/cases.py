@@ -27,6 +27,9 @@ JITTER_SECONDS = 1.5
 """Clouds round their times to the second; so small a change is none."""
 SKEW_SECONDS = 5.0
 """Two clocks this near are both right: an HTTP Date is in whole seconds, and was on its way."""
+SLEW_SECONDS = 0.5
+"""So far a wall clock drifts or is slewed without having been set: the deadline stays as it was given, and each
+order of a case names the same one."""
 SLIDING = 2
 """A time that changed this often slides with every answer, and a later one says nothing."""
 
@@ -159,7 +162,9 @@ class Case:
         """Return this case in terms of the present wall clock, whichever clock has been stepped."""
         deadline = self.deadline
         if deadline is not None and self.deadline_boot is not None:
-            deadline = min(deadline, now + timedelta(seconds=self.deadline_boot - boot))
+            by_boot = now + timedelta(seconds=self.deadline_boot - boot)
+            if (deadline - by_boot).total_seconds() > SLEW_SECONDS:
+                deadline = by_boot
         flushed = self.last_flush_boot
         return CaseView(
             notice=self.notice,
@@ -246,10 +251,12 @@ def clamped(
     """
     if notice.deadline is None:
         return None, None
-    seconds = (notice.deadline - now).total_seconds() - max(0.0, skew_seconds)
+    given = (notice.deadline - now).total_seconds()
+    seconds = given - max(0.0, skew_seconds)
     if notice.window_seconds is not None:
         seconds = min(seconds, notice.window_seconds)
-    return now + timedelta(seconds=seconds), boot + seconds
+    # The cloud's own moment where nothing changes it: on the way over seconds, a microsecond would be lost.
+    return notice.deadline if seconds == given else now + timedelta(seconds=seconds), boot + seconds
 
 
 def latest_end(notice: Notice, *, now: datetime, boot: float, skew_seconds: float) -> float | None:

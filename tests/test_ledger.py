@@ -80,6 +80,32 @@ def bench() -> Bench:
     return Bench()
 
 
+class TestDeadlines:
+    """A deadline is told as the cloud gave it."""
+
+    @pytest.mark.parametrize("microseconds", [1, 120_457, 333_333, 999_999])
+    @pytest.mark.parametrize("window_seconds", [None, 300.0])
+    def test_it_is_the_clouds_own_moment(
+        self, bench: Bench, microseconds: int, window_seconds: float | None
+    ) -> None:
+        """At whatever odd moment it was seen, to the microsecond, now and at the next order."""
+        bench.clock.wall_offset_seconds = microseconds / 1e6
+        notice = bench.notice(window_seconds=window_seconds)
+        bench.see(notice)
+        assert bench.ledger.views()[0].deadline == notice.deadline
+        bench.clock.seconds = 17.123457
+        bench.clock.wall_offset_seconds += 0.05  # slewed, as NTP does
+        assert bench.ledger.views()[0].deadline == notice.deadline
+        bench.clock.wall_offset_seconds -= 0.1
+        assert bench.ledger.views()[0].deadline == notice.deadline
+
+    def test_a_clock_that_was_set_back_is_seen_through(self, bench: Bench) -> None:
+        """Beyond what slewing does, the boot clock counts."""
+        bench.see(bench.notice())
+        bench.clock.wall_offset_seconds = -30
+        assert bench.ledger.views()[0].deadline == EPOCH + timedelta(seconds=90)
+
+
 class TestClocks:
     """A wrong clock loses no notice."""
 

@@ -9,6 +9,7 @@ It writes nothing, follows no link, and believes no file of a stranger.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -31,6 +32,8 @@ ENDS_AT = "ends_at"
 _MAX_FILES = 256
 _MAX_FILE_BYTES = 16 * 1024
 _MAX_WHY_CHARS = 200
+_MAX_NAMED = 20
+"""Bad files beyond the first that are named in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,29 +152,29 @@ class File:
         return Answer(notices=tuple(found), answered=frozenset(answered), failed=failed, server_at=now)
 
     def _read_folder(self, now: datetime) -> ProviderError | None:
-        """Bring `_last` up to date, and return what is wrong with the first bad file.
+        """Bring `_last` up to date, and return what is wrong: the first bad file, and the others by name.
 
         Raises:
             ProviderError: the directory itself cannot be trusted or listed; nothing was changed.
         """
         names, folder_gid = list_trusted(self._folder)
-        bad: set[str] = set()
-        problem: ProviderError | None = None
+        bad: dict[str, ProviderError] = {}
         last: dict[str, Notice] = {}
         for name in names[:_MAX_FILES]:
             try:
                 notice = self._read_file(name, folder_gid, now)
             except ProviderError as error:
-                bad.add(name)
-                problem = problem or error
+                bad[name] = error
                 notice = self._last.get(name)
             if notice is not None:
                 last[name] = notice
-        if len(names) > _MAX_FILES:
-            problem = problem or Malformed(f"{len(names)} files, of which the first {_MAX_FILES} are read")
         self._last = last
-        self._never_read = bad if self._never_read is None else self._never_read & bad
-        return problem
+        self._never_read = set(bad) if self._never_read is None else self._never_read & bad.keys()
+        if bad:
+            return _summary(bad)
+        if len(names) > _MAX_FILES:
+            return Malformed(f"{len(names)} files, of which the first {_MAX_FILES} are read")
+        return None
 
     def _read_file(self, name: str, folder_gid: int, now: datetime) -> Notice | None:
         path = self._folder / name
@@ -192,6 +195,18 @@ class File:
             return parse(body, name=name.removesuffix(".json"), seen_at=now)
         except Malformed as error:
             raise Malformed(f"{shown}: {error}", body=body, mend="write it whole, or remove it") from error
+
+
+def _summary(bad: Mapping[str, ProviderError]) -> ProviderError:
+    """Return the problem of the first bad file, with the names of the others, which need a look as well."""
+    (_, first), *others = bad.items()
+    if not others:
+        return first
+    shown = ", ".join(printable(name, 40) for name, _ in others[:_MAX_NAMED])
+    text = f"{first}; and {len(others)} more: {shown}" + (", ..." if len(others) > _MAX_NAMED else "")
+    if isinstance(first, Malformed):
+        return Malformed(text, body=first.body, mend=first.mend)
+    return type(first)(text, mend=first.mend)
 
 
 def _read_ends_at(text: str) -> datetime | None:

@@ -273,6 +273,26 @@ def test_a_directory_refused_and_mended_is_read_again(tmp_path: Path, folder: Pa
     assert len(ask().notices) == 1
 
 
+def test_every_bad_file_is_named(tmp_path: Path, folder: Path) -> None:
+    """Whoever mends the first finds the others in the same line, and the good ones count meanwhile."""
+    put(folder, "good.json", do="stop")
+    for number in range(30):
+        (folder / f"{number:02}.json").write_bytes(b"{")
+    provider, ask = make(tmp_path)
+    answer = ask()
+    assert len(answer.notices) == 1
+    problem = answer.failed["notice_files"]
+    assert isinstance(problem, Malformed)
+    assert problem.body == b"{"
+    text = str(problem)
+    assert text.startswith("00.json: ")
+    assert "; and 29 more: 01.json, 02.json, " in text
+    assert text.endswith("20.json, ...")
+    for number in range(1, 30):
+        (folder / f"{number:02}.json").unlink()
+    assert "more" not in str(run_virtual(provider.notices()).failed["notice_files"])
+
+
 def test_too_many_files_are_told(tmp_path: Path, folder: Path) -> None:
     """The number of notices is bounded, and the rest is not silently dropped."""
     for number in range(257):

@@ -28,7 +28,7 @@ JITTER_SECONDS = 1.5
 SKEW_SECONDS = 5.0
 """Two clocks this near are both right: an HTTP Date is in whole seconds, and was on its way."""
 SLEW_SECONDS = 0.5
-"""So far a wall clock drifts or is slewed without having been set: the deadline stays as it was given, and each
+"""So far a wall clock drifts or is slewed without having been set: the deadline stays as given, and each
 order of a case names the same one."""
 SLIDING = 2
 """A time that changed this often slides with every answer, and a later one says nothing."""

@@ -19,6 +19,7 @@ from spotwatch.parts import Parts
 from spotwatch.policy import Plan, estimate, plan
 from spotwatch.providers import Confirmer
 from spotwatch.records import Order
+from spotwatch.stopping import heads_of
 
 TICK_SECONDS = 1.0
 WAITING_TICK_SECONDS = 0.2
@@ -179,7 +180,10 @@ class Runner:
             return
         # Whoever was found then may have left by the order alone, before any signal.
         labels = [t.label for t in p.targets if t.label in order.told or t.label in order.procs]
-        stopped = {label: order.procs.get(label, []) for label in labels}
+        keys = {label: (label, heads_of(label)) for label in labels}
+        stopped = {
+            label: [proc for key in keys[label] for proc in order.procs.get(key, [])] for label in labels
+        }
         await self.delivery.give(
             Step(at=p.clock.now(), do=Do.NONE, why="no notice is in force any more"),
             starts=stopped if order.do is Do.STOP else {},

@@ -8,6 +8,7 @@ decides no time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from spotwatch.errors import ActionError
 from spotwatch.model import Notice, Step
 from spotwatch.parts import Parts
 from spotwatch.records import Order
-from spotwatch.targets import Proc, Target
+from spotwatch.targets import Headed, Proc, Target
 
 FIND_SECONDS = 0.5
 """How long the search for processes may hold up the order; a target that is slower is told after it."""
@@ -107,9 +108,12 @@ class Stopper:
                 p.ledger.record("told", seq=order.seq, receiver=label, detail=shown)
                 return True
         action = SignalAction(target, is_told=lambda proc: _receiver(label, proc) in order.told)
+        heads = [] if label in order.procs else await asyncio.to_thread(_heads, target)
         if await self._act("signal", action.fire(step, notice), order, key=label):
             procs = [proc.to_json() for proc in action.told]
             p.ledger.record("told", seq=order.seq, receiver=label, procs=procs)
+            if heads and heads != procs:
+                p.ledger.record("told", seq=order.seq, receiver=heads_of(label), procs=heads)
             self._retry_at.pop(label, None)
             return True
         for proc in action.told:
@@ -145,17 +149,38 @@ class Stopper:
 
 
 async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]:
-    """Return, by target label, the processes that a stop would signal now; absent where none was found."""
+    """Return, by target label, the processes that a stop would signal now; absent where none was found.
 
-    async def find(target: Target) -> tuple[str, tuple[Proc, ...]]:
-        try:
+    Where the configuration names others, a shell or a launcher, those too, by `heads_of` the label.
+    """
+
+    async def find(target: Target) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        with contextlib.suppress(ActionError, TimeoutError):
             async with asyncio.timeout(FIND_SECONDS):
-                return target.label, await asyncio.to_thread(target.find)
-        except (ActionError, TimeoutError):
-            return target.label, ()
+                procs = await asyncio.to_thread(target.find)
+                found[target.label] = [proc.to_json() for proc in procs]
+                heads = await asyncio.to_thread(_heads, target)
+                if heads and heads != found[target.label]:
+                    found[heads_of(target.label)] = heads
+        return found
 
-    found = await asyncio.gather(*(find(target) for target in targets))
-    return {label: [proc.to_json() for proc in procs] for label, procs in found if procs}
+    each = await asyncio.gather(*(find(target) for target in targets))
+    return {label: procs for found in each for label, procs in found.items()}
+
+
+def heads_of(label: str) -> str:
+    """Return the name under which an order keeps what a target is made of, beside whom it tells."""
+    return f"{label} as configured"
+
+
+def _heads(target: Target) -> list[dict[str, Any]]:
+    if not isinstance(target, Headed):
+        return []
+    try:
+        return [proc.to_json() for proc in target.heads()]
+    except ActionError:
+        return []
 
 
 def _receiver(label: str, proc: Proc) -> str:

@@ -28,16 +28,16 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a
 # it handles signals, then TOLD for the first, and ends.
 TRAINER = """
 import os, signal, sys, time
-out = open(sys.argv[1], "a", buffering=1)
+out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 if uid := int(os.environ.get("TRAIN_UID", "0")):
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 def told(signum, frame):
-    out.write(f"TOLD {os.getpid()} {signal.Signals(signum).name}\\n")
+    os.write(out, f"TOLD {os.getpid()} {signal.Signals(signum).name}\\n".encode())
     sys.exit(75)
 for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
     signal.signal(signum, told)
-out.write(f"READY {os.getpid()}\\n")
+os.write(out, f"READY {os.getpid()}\\n".encode())
 time.sleep(60)
 """
 

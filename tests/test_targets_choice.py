@@ -54,10 +54,13 @@ def args(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def row(pid: int, ppid: int, command: str, *, comm: str = "", state: str = "S") -> Row:
+def row(
+    pid: int, ppid: int, command: str, *, comm: str = "", state: str = "S", catches: tuple[int, ...] = ()
+) -> Row:
     """Return a process as /proc would show it."""
     proc = Proc(pid=pid, start_ticks=pid, uid=1000, gid=1000, command=command)
-    return Row(proc=proc, ppid=ppid, state=state, comm=comm, argv=args(command))
+    caught = sum(1 << (signum - 1) for signum in catches)
+    return Row(proc=proc, ppid=ppid, state=state, comm=comm, argv=args(command), caught=caught)
 
 
 def chosen(

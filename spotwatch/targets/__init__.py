@@ -2,8 +2,8 @@
 """Who the trainer is, and how it is stopped and started again: a unit, a pidfile, a pattern, a child.
 
 The parts: `_proc` (identity), `_send` (the one way to signal), `_choice` (launchers, wrappers, workers),
-`_finders` and `_pidfile` (whom `_process` signals), `_systemd` and `_unit` (what systemd stops). Nothing here
-knows why or when.
+`_shells` (which of them are trainers), `_finders` and `_pidfile` (whom `_process` signals), `_systemd` and
+`_unit` (what systemd stops). Nothing here knows why or when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pwd
 import re
 import signal
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ConfigError
@@ -25,6 +25,7 @@ from spotwatch.targets._systemd import UnitFacts, unit_facts
 from spotwatch.targets._unit import UnitTarget
 
 __all__ = [
+    "Headed",
     "PartlyToldError",
     "Proc",
     "Spawned",
@@ -71,6 +72,18 @@ class Target(Protocol):
 
         Raises:
             ActionError: it did not start.
+        """
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A target that may tell others than those it is made of: whom a launcher or a shell runs."""
+
+    def heads(self) -> tuple[Proc, ...]:
+        """Return the processes that the configuration names; the trainer has not left before they have.
+
+        Raises:
+            ActionError: there are none.
         """
 
 

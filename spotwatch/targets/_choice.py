@@ -7,8 +7,10 @@ children. It does not find the family's head and signals nobody. Standard librar
 - A *launcher* (torchrun, accelerate launch, deepspeed) runs one process a device and kills them 30 s after
   its own SIGTERM: its local ranks are told instead, those children that were started with LOCAL_RANK, or
   else its python children (`accelerate launch` with one process sets none).
-- A *wrapper* (a shell, sudo, timeout, tini, uv …) may not hand signals on: `sh -c 'python train.py'` dies and
-  leaves python unaware. Its children are told instead: of several, those that are python.
+- A *wrapper* (sudo, timeout, tini, uv …) may not hand signals on: its children are told instead, of several
+  those that are python.
+- A *shell* may be a wrapper, `sh -c 'python train.py'` dies and leaves python unaware, or the trainer: which
+  it is is `_shells`' matter.
 - A *helper* (DataLoader workers, the processes of multiprocessing and joblib) never is the trainer: SIGTERM
   kills it, and the trainer's last save with it.
 - A *bystander* only mentions the trainer: an editor, a pager, tmux, ssh, and spotwatch's own commands.
@@ -18,10 +20,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 from spotwatch.errors import ActionError
+from spotwatch.targets import _shells
 from spotwatch.targets._proc import Row, read_variable
 
 Leaves = Literal["auto", "always", "never"]
@@ -41,7 +45,7 @@ _LAUNCHER_MODULES = frozenset(
 )
 _WRAPPERS = frozenset(
     {
-        *("sh", "bash", "dash", "ash", "zsh", "ksh", "fish"),
+        *_shells.NAMES,
         *("sudo", "su", "runuser", "doas", "timeout", "time", "setsid", "flock", "unshare", "script"),
         *("tini", "tini-static", "dumb-init", "catatonit", "docker-init"),
         *("uv", "poetry", "pipenv", "pixi", "conda", "micromamba", "hatch", "strace", "nsys"),
@@ -89,6 +93,11 @@ def is_wrapper(argv: tuple[str, ...]) -> bool:
     return _program(argv)[0] == "name" and _name(argv) in _WRAPPERS
 
 
+def is_shell(argv: tuple[str, ...]) -> bool:
+    """Tell whether this command line is a shell's."""
+    return _name(argv) in _shells.NAMES
+
+
 def is_python(argv: tuple[str, ...]) -> bool:
     """Tell whether this command line is a python interpreter's."""
     return bool(_PYTHON.fullmatch(_name(argv)))
@@ -121,6 +130,8 @@ def choose(
     leaves: Leaves,
     matches: Callable[[Row], bool] = lambda _: False,
     variable: Variable = read_variable,
+    *,
+    signum: int = signal.SIGTERM,
 ) -> tuple[Row, ...]:
     """Return the processes to tell in the family of `head`, by pid.
 
@@ -130,6 +141,7 @@ def choose(
         leaves: `never` tells `head` itself, `always` those below, `auto` those below launchers and wrappers.
         matches: what the user asked for, to choose between a wrapper's children.
         variable: reads an environment.
+        signum: what they would be told with.
 
     Raises:
         ActionError: there is nobody below, or no telling who is meant.
@@ -144,11 +156,39 @@ def choose(
         if depth > _MAX_DEPTH or not (below_ranks or is_wrapper(row.argv)):
             found.append(row)
             continue
-        children = [r for r in table.values() if r.ppid == row.pid and not r.is_gone and not r.is_kernel]
+        children = _children(row, table)
         chosen = _ranks(row, children, variable) if below_ranks else []
-        chosen = chosen or _candidates(row, [r for r in children if not is_helper(r, row)], matches)
+        children = [r for r in children if not is_helper(r, row) and not is_bystander(r.argv)]
+        if not insist and is_shell(row.argv):
+            handling = [r for r in children if _handles(r, table, signum)]
+            children = _shells.below(
+                row, children, handling, [r for r in children if is_likely(r.argv)], signum
+            )
+            if not children:
+                found.append(row)
+                continue
+        chosen = chosen or _candidates(row, children, matches)
         queue += [(child, False, depth + 1) for child in chosen]
     return tuple(sorted(found, key=lambda row: row.pid))
+
+
+def _children(row: Row, table: Mapping[int, Row]) -> list[Row]:
+    return [r for r in table.values() if r.ppid == row.pid and not r.is_gone and not r.is_kernel]
+
+
+def _handles(row: Row, table: Mapping[int, Row], signum: int, depth: int = 0) -> bool:
+    """Tell whether `row`, or what it runs for its user, has a handler of its own for `signum`."""
+    if is_launcher(row.argv):
+        return True
+    if not is_wrapper(row.argv):
+        return row.catches(signum)
+    # What `timeout` or `sudo` catch is handed on, and saves nothing.
+    if is_shell(row.argv) and _shells.has_trap(row, signum):
+        return True
+    if depth > _MAX_DEPTH:
+        return False
+    below = (r for r in _children(row, table) if not is_bystander(r.argv) and not is_helper(r, row))
+    return any(_handles(r, table, signum, depth + 1) for r in below)
 
 
 def _ranks(parent: Row, children: list[Row], variable: Variable) -> list[Row]:
@@ -164,7 +204,6 @@ def _ranks(parent: Row, children: list[Row], variable: Variable) -> list[Row]:
 
 def _candidates(parent: Row, children: list[Row], matches: Callable[[Row], bool]) -> list[Row]:
     what = f"pid {parent.pid} ({_name(parent.argv)})"
-    children = [r for r in children if not is_bystander(r.argv)]
     if not children:
         raise ActionError(f"{what} runs nothing at the moment that could be the trainer")
     likely = [r for r in children if is_likely(r.argv)]

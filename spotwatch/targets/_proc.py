@@ -66,6 +66,12 @@ class Row:
     """The number is that of a thread, not of a process."""
     is_nested: bool = False
     """It lives in a PID namespace below ours, and knows itself by another number."""
+    caught: int = 0
+    """Bit n - 1 is set while it has a handler of its own for signal n (proc_pid_status(5), SigCgt)."""
+
+    def catches(self, signum: int) -> bool:
+        """Tell whether it has a handler of its own for `signum`."""
+        return bool(self.caught >> (signum - 1) & 1)
 
     @property
     def pid(self) -> int:
@@ -107,6 +113,7 @@ def read_row(pid: int) -> Row | None:
             is_kernel=bool(int(fields[6]) & _PF_KTHREAD),
             is_thread=int(facts.get("Tgid", pid)) != pid,
             is_nested=len(facts.get("NSpid", "").split()) > 1,
+            caught=int(facts.get("SigCgt", "0"), 16),
         )
     except (KeyError, IndexError, ValueError):
         # The process ended between two reads, and the files were cut short.

@@ -84,7 +84,7 @@ class ProcessTarget:
         problems: list[str] = []
         for head in self._finder.heads(table):
             try:
-                for row in choose(head, table, self._leaves, self._finder.matches):
+                for row in choose(head, table, self._leaves, self._finder.matches, signum=self.signum):
                     if reason := refusal(row):
                         raise ActionError(f"pid {row.pid} is not signalled: {reason}")
                     check_signallable(row.proc)
@@ -96,6 +96,14 @@ class ProcessTarget:
         procs = tuple(found[pid] for pid in sorted(found))
         self._owner = self._owner or (procs[0].uid, procs[0].gid)
         return procs
+
+    def heads(self) -> tuple[Proc, ...]:
+        """Return the processes that the configuration names: a shell, a launcher, or the trainer itself.
+
+        Raises:
+            ActionError: the trainer is missing, or someone else's.
+        """
+        return tuple(row.proc for row in self._finder.heads(read_table()))
 
     def owner(self) -> tuple[int, int] | None:
         """Return uid and gid of the trainer, also while it is away once it has been seen; None: unknown."""

@@ -77,6 +77,9 @@ def _send(proc: Proc, signum: int) -> bool:
         row = read_row(proc.pid)
         if row is None or row.is_gone or row.proc.start_ticks != proc.start_ticks:
             return False
+        if proc.command and not row.argv:
+            # The kernel takes the command line away a moment before it says that the process has ended.
+            return False
         if reason := refusal(row):
             raise ActionError(f"pid {proc.pid} is not signalled: {reason}")
         if row.proc != proc:

@@ -13,23 +13,21 @@ DURABLE = 75
 NOT_DURABLE = 76
 LEASE_LOST = 77
 _CODES_OF_THE_LIBRARY = (DURABLE, NOT_DURABLE, LEASE_LOST)
-_KILLED = 128
 
 
 def exit_code(parts: Assembly, child_code: int | None) -> int:
     """Return what to exit with.
 
+    75 promises a durable save, so it takes one that is on record, or a trainer that says 75 itself. One that
+    was told to stop and ends with 0 has said nothing of a save, unless its status says that it has finished.
+
     Args:
-        parts: the ledger knows whether a stop was ordered and answered.
+        parts: the ledger knows whether a stop was ordered and answered, the trainers whether they finished.
         child_code: how the trainer ended, 128 + n for a signal; None: it was not our child.
     """
     stop = parts.runner.last_stop()
     if child_code in _CODES_OF_THE_LIBRARY:
         return child_code
-    if stop is None:
+    if stop is None or parts.trainers.have_finished():
         return child_code or FINISHED
-    if stop.answer == "durable":
-        return DURABLE
-    if stop.answer == "acknowledged" and (child_code is None or child_code < _KILLED):
-        return DURABLE if child_code in (None, FINISHED) else NOT_DURABLE
-    return NOT_DURABLE
+    return DURABLE if stop.answer == "durable" else NOT_DURABLE

@@ -54,6 +54,7 @@ class Trainers:
         self._owners = owners
         self._ledger = ledger
         self._clock = clock
+        self._since = clock.now()
         self._refused: list[str] = []
         self._errors: dict[str, str] = {}
         self.statuses: list[Status] = []
@@ -75,6 +76,11 @@ class Trainers:
         """Return the trainers that reported within the last 15 s and have not finished."""
         now = self._clock.now()
         return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished"]
+
+    def have_finished(self) -> bool:
+        """Tell whether trainers have spoken since we began, and all of them ended their run by themselves."""
+        spoken = [status for status in self.statuses if status.at >= self._since]
+        return bool(spoken) and all(map(_has_finished, spoken))
 
     def highest_seq(self) -> int:
         """Return the highest order number that any trainer has mentioned."""

@@ -11,10 +11,13 @@ import pytest
 from spotwatch.outcome import exit_code
 
 
-def ended(answer: str | None, child: int | None) -> int:
+def ended(answer: str | None, child: int | None, *, finished: bool = False) -> int:
     """Return the exit code after a stop with this answer; None: there was no stop."""
     stop = None if answer is None else SimpleNamespace(answer=answer)
-    parts: Any = SimpleNamespace(runner=SimpleNamespace(last_stop=lambda: stop))
+    parts: Any = SimpleNamespace(
+        runner=SimpleNamespace(last_stop=lambda: stop),
+        trainers=SimpleNamespace(have_finished=lambda: finished),
+    )
     return exit_code(parts, child)
 
 
@@ -37,10 +40,17 @@ def test_durable(code: int | None) -> None:
     assert ended("durable", code) == 75
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 75), (None, 75), (1, 76), (137, 76), (143, 76)])
-def test_acknowledged(code: int | None, expected: int) -> None:
-    """A script that exits with 0 after its stop has saved; one that fails or is killed may not have."""
-    assert ended("acknowledged", code) == expected
+@pytest.mark.parametrize("code", [0, None, 1, 137, 143])
+def test_acknowledged(code: int | None) -> None:
+    """That it left, or took the flag away, shows no save: one that saved says 75 itself."""
+    assert ended("acknowledged", code) == 76
+
+
+@pytest.mark.parametrize("answer", [None, "", "acknowledged", "durable"])
+@pytest.mark.parametrize("code", [0, None, 1, 137])
+def test_finished(answer: str | None, code: int | None) -> None:
+    """A run that ended by itself as the stop came is finished; what it does afterwards has its own code."""
+    assert ended(answer, code, finished=True) == (code or 0)
 
 
 @pytest.mark.parametrize("code", [0, 1, 143, None])

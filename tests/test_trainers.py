@@ -214,3 +214,26 @@ def test_seen_by_all(tmp_path: Path) -> None:
         assert bench.trainers.highest_seq() == 3
 
     on(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("ages", "phases", "expected"),
+    [
+        ([], [], False),
+        ([0], ["finished"], True),
+        ([0, 0], ["finished", "finished"], True),
+        ([0, 0], ["finished", "durable"], False),
+        ([0, 60], ["finished", "durable"], True),
+        ([60], ["finished"], False),
+    ],
+)
+def test_finished_by_themselves(tmp_path: Path, ages: list[int], phases: list[str], expected: bool) -> None:
+    """All who have spoken in our life; what earlier runs left behind says nothing."""
+
+    async def story(bench: Bench) -> None:
+        for number, (age, phase) in enumerate(zip(ages, phases, strict=True)):
+            at = EPOCH - timedelta(seconds=age)
+            bench.look(replace(STATUS, run_id=f"r{number}", at=at, phase=phase))
+        assert bench.trainers.have_finished() is expected
+
+    on(tmp_path, story)

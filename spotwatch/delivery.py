@@ -184,10 +184,11 @@ class Delivery:
         for case_id in order.case_ids:
             if case_id in self._p.ledger.state.cases:
                 return self._p.ledger.state.cases[case_id].notice
+        made_up = "lifted" if order.do is Do.NONE else "shutdown"
         return Notice(
-            id=order.case_ids[0] if order.case_ids else "shutdown",
+            id=order.case_ids[0] if order.case_ids else made_up,
             provider="spotwatch",
-            signal="shutdown",
+            signal=made_up,
             kind=Kind.RECLAIM,
             seen_at=order.at,
         )

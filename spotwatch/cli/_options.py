@@ -92,10 +92,18 @@ _log = (
 )
 _daemon = (
     click.option("--dry-run", is_flag=True, help="Watch and log what would be done; do nothing."),
-    click.option("--once", is_flag=True, help="Ask each cloud once, carry out what is due, exit 0."),
     click.option("--print-config", is_flag=True, help="Print the configuration in force, secrets masked."),
-    click.option("--exit-with-trainer", is_flag=True, help="Exit when the trainer does, with its outcome."),
 )
+_PLACES_AND_TARGET = (_runtime_dir, _state_dir, *_target, *_log)
+_ONCE = "--once", "Ask each cloud once, carry out what is due, exit 0."
+_WITH_TRAINER = "--exit-with-trainer", "Exit when the trainer does, with its outcome."
+
+
+def _beside(*, hidden: bool = False) -> tuple[Callable[..., Any], ...]:
+    """Return the options for a trainer that is no child: `exec` takes them, and has no use for them."""
+    return tuple(
+        click.option(name, is_flag=True, help=text, hidden=hidden) for name, text in (_ONCE, _WITH_TRAINER)
+    )
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,8 +117,13 @@ def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def daemon_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what `run` and `exec` take; the command receives it as `options: Options`."""
-    return _collect(function, (_config, _provider, *_daemon, _runtime_dir, _state_dir, *_target, *_log))
+    """Add what `run` takes; the command receives it as `options: Options`."""
+    return _collect(function, (_config, _provider, *_daemon, *_beside(), *_PLACES_AND_TARGET))
+
+
+def child_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `exec` takes; the command receives it as `options: Options`."""
+    return _collect(function, (_config, _provider, *_daemon, *_beside(hidden=True), *_PLACES_AND_TARGET))
 
 
 def load_settings(

@@ -163,7 +163,7 @@ class Orders:
             return None
         try:
             order = read_order(self._runtime_dir)
-        except HandshakeError as error:
+        except Exception as error:  # noqa: BLE001 - whatever someone wrote there, training must not end of it
             self._say(f"an order is ignored: {error}")
             return None
         return order if order is not None and order.boot_id == self._boot_id and order.seq > 0 else None
@@ -173,9 +173,8 @@ class Orders:
         if identity is None:
             return None
         seq = 0
-        with contextlib.suppress(
-            HandshakeError
-        ):  # no order inside, or no plain file: it exists, that is enough
+        # No order inside, or no plain file, or worse: it exists, that is enough.
+        with contextlib.suppress(Exception):
             body = read_small_file(path)
             order = Order.from_bytes(body) if body and body.strip() else None
             # Where everyone may write, a number proves nothing and could outrank every true order.

@@ -144,7 +144,12 @@ def test_another_boots_flag_is_a_bare_one(orders: Orders, daemon: Daemon, runtim
         b'{"version":1,"seq":NaN,"do":"stop"}',
         b'{"version":1,"boot_id":[],"seq":1,"do":"stop"}',
         b'{"version":1,"boot_id":"BOOT","seq":-1,"do":"stop"}',
+        b'{"version":1,"boot_id":"BOOT","seq":NUMBER,"do":"stop"}'.replace(b"NUMBER", b"9" * 5000),
+        b'{"version":1,"boot_id":"BOOT","seq":2,"do":"stop","deadline":"9999-12-31T23:59:59-23:59"}',
+        b'{"version":1,"boot_id":"BOOT","seq":2,"do":"stop","deadline":5}',
+        b'{"version":1,"boot_id":"BOOT","seq":2,"do":"stop","deadline":"2026-11-29T12:00:00"}',
     ],
+    ids=lambda body: body[:60],
 )
 def test_a_hostile_order_changes_nothing(
     orders: Orders, daemon: Daemon, runtime_dir: Path, body: bytes
@@ -155,6 +160,18 @@ def test_a_hostile_order_changes_nothing(
     (runtime_dir / ORDER).write_bytes(body.replace(b"BOOT", read_boot_id().encode()))
     orders.look()
     assert (orders.flush, orders.stop, orders.seq) == (True, False, 1)
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400, "9" * 5000, "1e400", "NaN", "-1", "true"])
+@pytest.mark.parametrize("path", [ORDER, FLAG])
+def test_a_hostile_number_ends_nothing(orders: Orders, runtime_dir: Path, path: str, number: str) -> None:
+    """Whatever its seq says, looking, marking and answering go on, and a save at most is asked for."""
+    body = f'{{"version":1,"boot_id":"{read_boot_id()}","seq":{number},"do":"flush"}}'
+    (runtime_dir / path).write_text(body)
+    orders.look()
+    orders.answered(orders.mark())
+    assert not orders.due
+    assert not (runtime_dir / FLAG).exists()
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from enum import Enum, auto
 from types import TracebackType
-from typing import Self
+from typing import Self, SupportsIndex
 
-import spotwatch
 from spotwatch.errors import ConfigError, RunTaken, StoreError
-from spotwatch.handshake import Saved
-from spotwatch.train import options
+from spotwatch.train import arguments, options
 from spotwatch.train.link import Link
-from spotwatch.train.manifest import Manifest, crc32
+from spotwatch.train.manifest import MOST_STEPS, Manifest
 from spotwatch.train.orders import Mark
 from spotwatch.train.registry import RANK_FILE, Registry
 from spotwatch.train.resume import Loaded, Resume
-from spotwatch.train.schedule import Schedule, pause_seconds
+from spotwatch.train.saving import Saver
+from spotwatch.train.schedule import Schedule
 from spotwatch.train.signals import worker_init
 from spotwatch.train.state import State
 from spotwatch.train.store import Store
@@ -38,9 +35,18 @@ DURABLE = 75
 NOT_DURABLE = 76
 TAKEN = 77
 
-# How long a last save is tried again when no deadline is known, and what is left for the exit when one is.
-_LAST_TRIES_SECONDS = 30.0
-_EXIT_SECONDS = 2.0
+_NOT_RESUMED = (
+    "resume() was not called: call it before the loop, also for a run that begins (it returns 0 then); "
+    "without it a save could put the run back to an earlier step"
+)
+_ENTERED_BEFORE = "this Checkpointer's `with` was entered before: call resume() again, or make another one"
+
+
+class _Life(Enum):
+    NEW = auto()
+    RESUMED = auto()
+    INSIDE = auto()
+    LEFT = auto()
 
 
 class _StopAskedError(Exception):
@@ -86,23 +92,22 @@ class Checkpointer:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         env = os.environ if environ is None else environ
-        if keep < 1:
-            raise ConfigError(f"keep={keep}: at least 1")
+        keep = arguments.whole("keep", keep)
+        self._patience_seconds = arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True)
+        self._give_up_after = (
+            None if give_up_after is None else arguments.whole("give_up_after", give_up_after)
+        )
+        self._schedule = Schedule(every, every_steps, every_seconds)
         store, self.run_id = options.resolve(url, run_id, world_size, env)
         self._registry = Registry(store, self.run_id)
-        self._keep = keep
         self._allow_fresh = allow_fresh or options.insists_on_fresh(env)
-        self._patience_seconds = patience_seconds
-        self._give_up_after = give_up_after
-        self._schedule = Schedule(every, every_steps, every_seconds)
         self._state = State()
+        self._life = _Life.NEW
         self._step = -1
-        self._saved = Saved()
-        self._saved_step = -1
         self._wants_out = False
-        self._taken = False
         self._exit_code: int | None = None
         self._link = Link(self.run_id, env, lambda: self._step)
+        self._saver = Saver(self._registry, self._state, self._schedule, self._link, keep)
 
     @property
     def exit_code(self) -> int:
@@ -122,6 +127,8 @@ class Checkpointer:
     def resume(self) -> int:
         """Restore the newest checkpoint that verifies and return its step; 0 on a fresh run only.
 
+        Call it before each `with`, also for a run that begins.
+
         Raises:
             SystemExit: a stop is in force; 75 when a durable checkpoint exists, 76 when there is none.
             StoreError: the store cannot be read, or no checkpoint in it can be used.
@@ -129,6 +136,9 @@ class Checkpointer:
         """
         if self._state.is_empty:
             raise ConfigError("nothing is tracked; call track(model=..., optimizer=...) before resume()")
+        self._exit_code = None
+        self._wants_out = False
+        self._saver.begin()
         self._link.begin()
         self._link.heart.tell(phase="resuming")
         search = Resume(self._registry, self._patience_seconds, self._leave_if_told)
@@ -152,7 +162,9 @@ class Checkpointer:
             self._adopt(loaded.manifest)
             # No work is unsaved, so an order to save is answered. A flag touched by hand has its save.
             mark = self._link.orders.mark()
-            self._answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
+            self._saver.answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
+        if self._life is not _Life.INSIDE:
+            self._life = _Life.RESUMED
         self._schedule.begin(self._step)
         self._link.heart.count_from(self._step)
         self._link.heart.tell(phase="training", error="; ".join(search.problems)[:500])
@@ -161,12 +173,16 @@ class Checkpointer:
         )
         return self._step
 
-    def step(self, step: int) -> bool:
+    def step(self, step: SupportsIndex) -> bool:
         """Say that `step` steps are done; save when due. True: leave the loop, the save is made.
 
         Raises:
             StoreError: saving has failed `give_up_after` times in a row.
+            ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number, or
+                `resume` was not called.
         """
+        if type(step) is not int or not 0 <= step <= MOST_STEPS:
+            step = arguments.steps(step)
         self._step = step
         self._wants_out = False
         schedule, link = self._schedule, self._link
@@ -186,22 +202,30 @@ class Checkpointer:
             self._wants_out = True
         return self._wants_out
 
-    def save(self, step: int) -> None:
+    def save(self, step: SupportsIndex) -> None:
         """Save now; at return it is durable.
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
+            ConfigError: a value has no safe form, `step` is no whole number, or `resume` was not called.
         """
-        self._step = step
-        self._save(step)
+        if self._life is _Life.NEW:
+            raise ConfigError(_NOT_RESUMED)
+        self._step = arguments.steps(step)
+        self._saver.save(self._step)
 
     def __enter__(self) -> Self:
+        if self._life is not _Life.RESUMED:
+            raise ConfigError(_NOT_RESUMED if self._life is _Life.NEW else _ENTERED_BEFORE)
+        self._life = _Life.INSIDE
         self._link.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._life = _Life.LEFT
+        self._schedule.end()
         if kind is not None:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:
@@ -212,127 +236,51 @@ class Checkpointer:
                 self._end("failed", repr(error))
             return
         if self._exit_code is None:
-            durable = self._save_at_last(self._step)
+            durable = self._saver.save_at_last(self._step)
+            self._schedule.end()
             self._conclude(durable=durable, finished=not self._wants_out)
         self._end({FINISHED: "finished", DURABLE: "durable"}.get(self.exit_code, "failed"))
 
     @property
     def _is_stopping(self) -> bool:
-        return self._link.is_stopping or self._taken
+        return self._link.is_stopping or self._saver.taken
 
     def _end(self, phase: str, error: str = "") -> None:
         told = self._link.is_stopping and self._exit_code in (DURABLE, NOT_DURABLE)
         self._link.end(phase, error, leaving=told)
 
     def _boundary(self, step: int) -> bool:
+        if self._life in (_Life.NEW, _Life.LEFT):
+            raise ConfigError(_NOT_RESUMED if self._life is _Life.NEW else _ENTERED_BEFORE)
         self._link.orders.look()
         if not self._is_stopping:
             if time.monotonic() < self._schedule.pause_until:
                 return False
             try:
-                self._save(step)
+                self._saver.save(step)
             except RunTaken as error:
                 log.error("%s", error)  # noqa: TRY400 - the reason is in the message, a trace adds nothing
-            except StoreError as error:
-                self._failed(error)
+            except (StoreError, ConfigError) as error:
+                self._saver.failed(step, error)
                 if self._give_up_after is not None and self._schedule.failures >= self._give_up_after:
                     raise
         if not self._is_stopping:
             return False
         self._wants_out = True
-        self._conclude(durable=self._save_at_last(step), finished=False)
+        self._conclude(durable=self._saver.save_at_last(step), finished=False)
         return True
 
     def _conclude(self, *, durable: bool, finished: bool) -> None:
-        if self._taken:
+        if self._saver.taken:
             self._exit_code = TAKEN
         elif not durable:
             self._exit_code = NOT_DURABLE
         else:
             self._exit_code = FINISHED if finished else DURABLE
 
-    def _save_at_last(self, step: int) -> bool:
-        """Save what is not saved, again and again while there is time; tell whether it is durable."""
-        if step < 0 or self._taken:
-            return not self._taken
-        if step == self._saved_step:
-            self._answer(self._link.orders.mark())
-            return True
-        deadline = self._link.orders.deadline
-        seconds = _LAST_TRIES_SECONDS
-        if deadline is not None:
-            seconds = (deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS
-        give_up_at = time.monotonic() + seconds
-        self._schedule.failures = 0
-        while True:
-            try:
-                self._save(step)
-            except RunTaken:
-                log.exception("step %d is not saved", step)
-                return False
-            except (StoreError, ConfigError) as error:
-                self._failed(error)
-                pause = pause_seconds(self._schedule.failures)
-                if isinstance(error, ConfigError) or time.monotonic() + pause > give_up_at:
-                    log.exception("step %d is not saved", step)
-                    return False
-                time.sleep(pause)
-            else:
-                return True
-
-    def _save(self, step: int) -> None:
-        mark = self._link.orders.mark()
-        begun = time.monotonic()
-        eta = self._saved.save_seconds or None
-        phase = "seen" if mark.seq > self._saved.seq else "training"
-        self._link.heart.tell(phase=phase, seq=mark.seq, eta_seconds=eta)
-        try:
-            body, state = self._state.capture()
-            self._link.heart.tell(phase="uploading")
-            manifest = self._registry.publish(
-                step=step,
-                body=body,
-                state=state,
-                versions={"spotwatch": spotwatch.__version__, "python": platform.python_version()},
-                now=lambda: datetime.now(UTC),
-            )
-        except RunTaken as error:
-            self._taken = True
-            self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
-            raise
-        took = time.monotonic() - begun
-        self._adopt(manifest, took)
-        self._link.heart.tell(phase="durable", eta_seconds=None, error="")
-        self._answer(mark)
-        self._schedule.saved(step, took)
-        log.info("step %d is durable: %s, %d bytes, %.2f s", step, self._saved.url, manifest.size_bytes, took)
-        for old in self._registry.prune(self._keep, manifest):
-            log.info("removed %s", old)
-        self._link.heart.tell(phase="training", only_in=("durable",))
-
-    def _adopt(self, manifest: Manifest, took: float = 0.0) -> None:
-        self._step = self._saved_step = manifest.step
-        self._saved = Saved(
-            seq=self._saved.seq,
-            step=manifest.step,
-            at=datetime.now(UTC),
-            url=f"{self._registry.store.url}/{manifest.dir}",
-            size_bytes=manifest.size_bytes,
-            stall_seconds=took,
-            save_seconds=took,
-            manifest_crc=crc32(manifest.to_bytes()),
-        )
-
-    def _answer(self, mark: Mark) -> None:
-        # The daemon reads the status first; a flag removed before it would be an answer without a proof.
-        self._saved = replace(self._saved, seq=max(self._saved.seq, mark.seq))
-        self._link.heart.tell(saved=self._saved, seq=mark.seq)
-        self._link.orders.answered(mark, stall_seconds=self._saved.stall_seconds)
-
-    def _failed(self, error: Exception) -> None:
-        pause = self._schedule.failed()
-        log.warning("step %d is not saved, again in %.0f s: %s", self._step, pause, error)
-        self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
+    def _adopt(self, manifest: Manifest) -> None:
+        self._step = manifest.step
+        self._saver.adopt(manifest)
 
     def _leave_if_told(self) -> None:
         if self._is_stopping:
@@ -344,7 +292,7 @@ class Checkpointer:
             self._end("failed", "stopped before anything was saved")
         else:
             self._adopt(manifest)
-            self._answer(self._link.orders.mark())
+            self._saver.answer(self._link.orders.mark())
             self._end("durable")
         log.warning("a stop is in force: not training on; exit %d", self._exit_code)
         return self._exit_code

@@ -201,7 +201,7 @@ def _size(body: Any, _load: LoadTensor) -> Any:
 
 
 def _int(body: Any, _load: LoadTensor) -> int:
-    # Hexadecimal, which has no limit of digits; decimal is what earlier versions wrote.
+    # Hexadecimal, which has no limit of digits; decimal is what earlier builds wrote.
     return int(body, 16 if _HEX.fullmatch(body) else 10)
 
 

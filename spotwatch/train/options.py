@@ -28,8 +28,8 @@ def resolve(
     Raises:
         ConfigError: one is missing or cannot be used, or the run has more ranks than can be saved.
     """
-    run_id = environ.get("SPOTWATCH_RUN_ID") or run_id or ""
-    if not _RUN_ID.fullmatch(run_id):
+    run_id = environ.get("SPOTWATCH_RUN_ID") or ("" if run_id is None else run_id)
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"run_id {run_id!r}: wants 1 to 100 of A-Z a-z 0-9 . _ -, a letter or digit first")
     ranks = (environ.get("WORLD_SIZE") or "1") if world_size is None else str(world_size)
     if ranks != "1":
@@ -42,6 +42,8 @@ def resolve(
         raise ConfigError("no checkpoint URL: give one, or set SPOTWATCH_CHECKPOINT_URL")
     if isinstance(where, (str, os.PathLike)):
         return open_store(os.fspath(where), run_id, environ), run_id
+    if not hasattr(where, "put"):
+        raise ConfigError(f"checkpoint URL {where!r}: wants a path, a URL, or an open store")
     return where, run_id
 
 

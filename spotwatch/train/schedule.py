@@ -10,9 +10,11 @@ import math
 import random
 import time
 from collections import deque
+from typing import SupportsIndex
 
 from spotwatch.errors import ConfigError
 from spotwatch.interval import save_interval_seconds
+from spotwatch.train import arguments
 
 _LAST_STALLS = 5
 _FIRST_PAUSE_SECONDS = 2.0
@@ -31,18 +33,18 @@ class Schedule:
         ConfigError: two are given, or one is not positive.
     """
 
-    def __init__(self, every: str, every_steps: int | None, every_seconds: float | None) -> None:
+    def __init__(self, every: str, every_steps: SupportsIndex | None, every_seconds: float | None) -> None:
         if every != "auto":
             raise ConfigError(f'every={every!r}: only "auto"; otherwise every_steps=N or every_seconds=S')
         if every_steps is not None and every_seconds is not None:
             raise ConfigError("give every_steps or every_seconds, not both")
-        for name, value in (("every_steps", every_steps), ("every_seconds", every_seconds)):
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name}={value!r}: wants a positive number")
-        self._every_steps = every_steps
-        self._every_seconds = every_seconds
+        self._every_steps = None if every_steps is None else arguments.whole("every_steps", every_steps)
+        self._every_seconds = (
+            None if every_seconds is None else arguments.seconds("every_seconds", every_seconds)
+        )
         self._stalls: deque[float] = deque(maxlen=_LAST_STALLS)
-        self.next_step: float = math.inf
+        self.next_step: float = -math.inf
+        """Every step, until `begin` and after `end`: the loop is to look whether it may go on at all."""
         self.next_at: float = math.inf
         """On the monotonic clock."""
         self.pause_until: float = -math.inf
@@ -62,6 +64,10 @@ class Schedule:
         if seconds is None:
             seconds = save_interval_seconds(max(self._stalls, default=0.0))
         self.next_at = time.monotonic() + seconds
+
+    def end(self) -> None:
+        """Count no longer."""
+        self.next_step = -math.inf
 
     def saved(self, step: int, stall_seconds: float) -> None:
         """Count from a save that took the loop `stall_seconds`."""

@@ -62,21 +62,25 @@ class State:
         """Return a copy of everything as it is now; the buffer is valid until the next call.
 
         Raises:
-            ConfigError: a value has no safe form; the message names its path.
+            ConfigError: a value has no safe form, the message names its path; or an object cannot be read.
+            StoreError: there is no memory for the copy.
         """
         found = _Found()
         state: JSON = {
             "objects": {
-                name: encoding.encode(read(), name, found.save)
+                name: encoding.encode(_read(name, read), name, found.save)
                 for name, (_, read, _) in self._objects.items()
             },
             "rng": encoding.encode(rng.capture(), "rng", found.save),
         }
         layout = tensors.plan(found.by_name)
-        if len(self._buffer) < layout.size_bytes:
-            # Zeroed here, so that its pages exist before the copy that training waits for.
-            self._buffer = bytearray(layout.size_bytes)
-        tensors.pack(layout, found.by_name, self._buffer)
+        try:
+            if len(self._buffer) < layout.size_bytes:
+                # Zeroed here, so that its pages exist before the copy that training waits for.
+                self._buffer = bytearray(layout.size_bytes)
+            tensors.pack(layout, found.by_name, self._buffer)
+        except (MemoryError, RuntimeError) as error:  # torch's own lack of memory is a RuntimeError
+            raise StoreError(f"cannot copy {layout.size_bytes} bytes of state: {error!r}") from error
         return memoryview(self._buffer)[: layout.size_bytes], state
 
     def restore(self, buffer: bytearray, state: JSON) -> None:
@@ -113,6 +117,13 @@ class State:
             except Exception as error:
                 raise StoreError(f"the checkpoint's {name} does not fit this program's: {error}") from error
         rng.restore(chance)
+
+
+def _read(name: str, read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except Exception as error:
+        raise ConfigError(f"{name}: its state_dict() fails: {error!r}") from error
 
 
 class _Found:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -120,6 +122,108 @@ def test_a_run_taken_over_is_left(make: Make, tmp_path: Path) -> None:
     assert make()[0].resume() == 10
 
 
+def test_two_that_resumed_together_do_not_take_turns(make: Make) -> None:
+    """The first to save goes on; the second ends with 77, and the next start has the first one's steps."""
+    train(*make(every_steps=1), 3)
+    (first, one), (second, other) = make(every_steps=1), make(every_steps=1)
+    assert (first.resume(), second.resume()) == (3, 3)
+    with first, second:
+        one.train(3)
+        assert not first.step(4)
+        other.train(3)
+        assert second.step(4)
+        one.train(4)
+        assert not first.step(5)
+    assert (first.exit_code, second.exit_code) == (0, 77)
+    assert make()[0].resume() == 5
+
+
+def test_without_resume_nothing_is_written(make: Make, tmp_path: Path) -> None:
+    """A loop that forgot it would put LATEST back to its own first step: it is refused at once."""
+    train(*make(every_steps=1), 3)
+    before = dirs(tmp_path)
+    ck, _ = make(every_steps=1)
+    for use in (ck.__enter__, lambda: ck.step(1), lambda: ck.save(1)):
+        with pytest.raises(ConfigError, match=r"resume\(\) was not called"):
+            use()
+    assert ck.exit_code == 76
+    assert dirs(tmp_path) == before
+    assert make()[0].resume() == 3
+
+
+def test_a_second_with_wants_a_second_resume(make: Make) -> None:
+    """What follows the first `with` would not be saved at its end, so it is refused, inside it too."""
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+    with ck:
+        counter.train(0)
+        ck.step(1)
+        with pytest.raises(ConfigError, match="entered before"):
+            ck.__enter__()
+    for use in (ck.__enter__, lambda: ck.step(2)):
+        with pytest.raises(ConfigError, match="entered before"):
+            use()
+    assert train(ck, counter, 5) == 5
+    assert ck.exit_code == 0
+    assert make()[0].resume() == 5
+
+
+def test_a_run_may_go_back_inside_the_loop(make: Make) -> None:
+    """`resume` within `with` restores the newest checkpoint, say after a loss that is no number."""
+    ck, counter = make(every_steps=2)
+    ck.resume()
+    with ck:
+        for step in range(3):
+            counter.train(step)
+            ck.step(step + 1)
+        assert ck.resume() == 2
+        assert counter.steps == [0, 1]
+        counter.train(2)
+        ck.step(3)
+    assert ck.exit_code == 0
+    again, counter = make()
+    assert (again.resume(), counter.steps) == (3, [0, 1, 2])
+
+
+def test_a_loop_without_a_step_has_a_checkpoint(make: Make) -> None:
+    """A run of no steps that says 0 can be gone on from."""
+    ck, counter = make()
+    assert train(ck, counter, 0) == 0
+    assert ck.exit_code == 0
+    ck, counter = make()
+    ck.resume()
+    assert ck._registry.parent is not None
+
+
+def test_state_that_becomes_unsavable_ends_no_training(make: Make, daemon: Daemon) -> None:
+    """A periodic save that fails so is said, and the next one that can be made is."""
+    ck, counter = make(every_steps=1)
+    ck.resume()
+    with ck:
+        counter.steps = [object()]  # type: ignore[list-item]
+        assert not ck.step(1)
+        assert "counter/steps/0" in daemon.status().error
+        ck._schedule.pause_until = ck._schedule.next_at = 0.0
+        counter.steps = [0]
+        assert not ck.step(2)
+        assert (daemon.status().saved.step, daemon.status().error) == (2, "")
+    assert ck.exit_code == 0
+
+
+def test_state_that_stays_unsavable_is_76(make: Make, daemon: Daemon) -> None:
+    """The last save says so at once, for waiting mends nothing; many in a row end the loop."""
+    ck, counter = make(every_steps=1, give_up_after=1)
+    ck.resume()
+    with ck:
+        del counter.luck
+        with pytest.raises(ConfigError, match=r"counter: its state_dict\(\) fails: AttributeError"):
+            ck.step(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ck.step(2)
+    assert ck.exit_code == 76
+    assert daemon.status().phase == "failed"
+
+
 def test_state_that_cannot_be_saved_is_found_at_the_start(make: Make) -> None:
     """Not at the first notice."""
     ck, counter = make()
@@ -156,22 +260,6 @@ def test_the_environment_decides(make: Make, environ: dict[str, str], tmp_path: 
     train(ck, counter, 5)
     assert (tmp_path / "scratch" / "drill" / "LATEST").exists()
     assert not (tmp_path / "real").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({"run_id": ""}, "run_id"),
-        ({"run_id": "../x"}, "run_id"),
-        ({"url": None}, "SPOTWATCH_CHECKPOINT_URL"),
-        ({"keep": 0}, "keep=0"),
-        ({"every_steps": 1, "every_seconds": 1}, "not both"),
-    ],
-)
-def test_bad_arguments(environ: dict[str, str], options: dict[str, Any], wanted: str) -> None:
-    """Each is refused with what is wanted."""
-    with pytest.raises(ConfigError, match=wanted):
-        Checkpointer(**{"url": "/tmp/x", "run_id": "run", "environ": environ, **options})
 
 
 def test_nothing_tracked_is_refused(environ: dict[str, str], tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program gives to the Checkpointer: taken as it is meant, or refused before anything is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spotwatch.errors import ConfigError
+from spotwatch.train import Checkpointer
+
+from .conftest import Make, dirs, train
+
+pytestmark = pytest.mark.usefixtures("handlers_come_back")
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"run_id": ""}, "run_id"),
+        ({"run_id": "../x"}, "run_id"),
+        ({"url": None}, "SPOTWATCH_CHECKPOINT_URL"),
+        ({"run_id": 5}, "run_id 5"),
+        ({"url": 5}, "checkpoint URL 5"),
+        ({"keep": 0}, "keep=0"),
+        ({"keep": 1.5}, r"keep=1\.5"),
+        ({"keep": True}, "keep=True"),
+        ({"give_up_after": 0}, "give_up_after=0"),
+        ({"patience_seconds": -1}, "patience_seconds=-1"),
+        ({"patience_seconds": "60"}, "patience_seconds='60'"),
+        ({"every_steps": 1.5}, r"every_steps=1\.5"),
+        ({"every_steps": "5"}, "every_steps='5'"),
+        ({"every_steps": 0}, "every_steps=0"),
+        ({"every_seconds": "5"}, "every_seconds='5'"),
+        ({"every_seconds": 0}, "every_seconds=0"),
+        ({"every_seconds": float("nan")}, "every_seconds=nan"),
+        ({"every_steps": 1, "every_seconds": 1}, "not both"),
+    ],
+)
+def test_bad_arguments(environ: dict[str, str], options: dict[str, Any], wanted: str) -> None:
+    """Each is refused with what is wanted."""
+    with pytest.raises(ConfigError, match=wanted):
+        Checkpointer(**{"url": "/tmp/x", "run_id": "run", "environ": environ, **options})
+
+
+def test_numbers_of_other_libraries_are_taken(make: Make, tmp_path: Path) -> None:
+    """Sweeps hand over numpy's numbers, and infinite patience is patience."""
+    options = {"every_steps": np.int64(2), "keep": np.int32(9), "patience_seconds": float("inf")}
+    train(*make(**options, give_up_after=np.uint8(3)), 4)
+    assert len(dirs(tmp_path)) == 2
+    make(every_seconds=np.float32(0.5))
+    make(every_seconds=10**400)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, "torch"])
+def test_a_step_of_another_library_is_a_step(make: Make, kind: Any) -> None:
+    """What counts as an index in Python counts here, periodically and at the last save."""
+    if kind == "torch":
+        kind = pytest.importorskip("torch").tensor
+    ck, counter = make(every_steps=2)
+    ck.resume()
+    with ck:
+        for step in range(5):
+            counter.train(step)
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert ck.step(kind(step + 1)) is (step == 4)
+    assert ck.exit_code == 75
+    again, counter = make()
+    assert (again.resume(), counter.steps) == (5, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("step", [1.0, np.float64(1), "1", None, True, -1, 10**15])
+def test_what_is_no_step_is_refused_at_the_first(make: Make, step: Any) -> None:
+    """Not at the first save, and not at the last one."""
+    ck, _ = make(every_steps=1000)
+    ck.resume()
+    for use in (ck.step, ck.save):
+        with pytest.raises(ConfigError, match="whole number of finished steps"):
+            use(step)

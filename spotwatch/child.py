@@ -22,7 +22,6 @@ from spotwatch.errors import ActionError, ConfigError
 PASSED_ON = (
     signal.SIGTERM,
     signal.SIGINT,
-    signal.SIGHUP,
     signal.SIGQUIT,
     signal.SIGUSR1,
     signal.SIGUSR2,

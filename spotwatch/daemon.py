@@ -10,20 +10,22 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spotwatch import surroundings
 from spotwatch.assembly import Assembly
-from spotwatch.child import PASSED_ON, Child, OrphanReaper
+from spotwatch.child import Child, OrphanReaper
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
 from spotwatch.errors import ConfigError
+from spotwatch.hearing import hearing
 from spotwatch.logs import get_logger
 from spotwatch.memory import settle_memory
 from spotwatch.outcome import exit_code
 from spotwatch.providers import Identified, Provider
 from spotwatch.sdnotify import make_notifier
+from spotwatch.targets import left_behind
 
 FORCED_POLL_SECONDS = 1.0
 REDETECT_SECONDS = 60.0
@@ -90,7 +92,7 @@ class Daemon:
             )
             if options.is_once:
                 return await self._poll_once(parts)
-            with self._signals():
+            with hearing(self._on_signal, self._pass_on if self._child is not None else None):
                 try:
                     return await self._run(parts)
                 except BaseExceptionGroup as group:
@@ -202,6 +204,13 @@ class Daemon:
             has_begun_again = await self._wait_for_respawn(child)
             if not has_begun_again:
                 break
+        for proc in await asyncio.to_thread(left_behind):
+            self._log.warning(
+                "the command has ended and left a process that is not watched any more; "
+                "keep the trainer in the foreground",
+                pid=proc.pid,
+                command=proc.command[:80],
+            )
         self._ending.set()
 
     async def _begin_after_stop(self, parts: Assembly, child: Child) -> bool:
@@ -248,22 +257,6 @@ class Daemon:
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end us; a second one kills, as it would without us."""
-        loop = asyncio.get_running_loop()
-        caught = (signal.SIGTERM, signal.SIGINT)
-        for signum in caught:
-            loop.add_signal_handler(signum, self._on_signal, signum)
-        passed = tuple(s for s in PASSED_ON if s not in caught) if self._child is not None else ()
-        for signum in passed:
-            loop.add_signal_handler(signum, self._pass_on, signum)
-        try:
-            yield
-        finally:
-            for signum in (*caught, *passed):
-                loop.remove_signal_handler(signum)
-
     def _on_signal(self, signum: int) -> None:
         loop = asyncio.get_running_loop()
         if self._child is not None:
@@ -288,7 +281,8 @@ class Daemon:
                 async with asyncio.timeout(FORCED_POLL_SECONDS):
                     await asyncio.gather(*(watcher.poll_once() for watcher in parts.watchers))
             why = await self._shutdown_reason()
-            if why:
+            has_left = self._child is not None and self._child.exit_code is not None
+            if why and not has_left:
                 await parts.runner.stop_now(why)
                 await self._wait_for_the_last_answer(parts)
         was_started = self._child is not None and (self._child.pid or self._child.exit_code is not None)

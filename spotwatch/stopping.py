@@ -54,7 +54,8 @@ class Stopper:
 
     async def stop_all(self, order: Order, step: Step, notice: Notice) -> bool:
         """Tell whoever has not been told and whose turn it is; False when that failed for one of them."""
-        untold = self._due(order)
+        # A child that has ended, or has not begun, misses nothing; it is started after the stop.
+        untold = [t for t in self._due(order) if not (isinstance(t, Headed) and t.is_away())]
         if not untold:
             return True
         await self._wait_until_seen(order)

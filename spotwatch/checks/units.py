@@ -16,7 +16,7 @@ from spotwatch.checks.machine import Machine, Saves
 from spotwatch.errors import ActionError, ConfigError
 from spotwatch.policy import Policy
 from spotwatch.targets import UnitFacts, unit_facts
-from spotwatch.targets.launcher import count_workers
+from spotwatch.targets.workers import count_workers
 
 TAKEN = "77"
 """The trainer's exit status after another machine has taken the run."""

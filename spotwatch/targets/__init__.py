@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ConfigError
-from spotwatch.targets._finders import ChildFinder, PatternFinder, Spawned
+from spotwatch.targets._finders import ChildFinder, PatternFinder, Spawned, left_behind
 from spotwatch.targets._pidfile import PidfileFinder
 from spotwatch.targets._proc import Proc, has_pending, is_alive
 from spotwatch.targets._process import Finder, PartlyToldError, ProcessTarget
@@ -33,6 +33,7 @@ __all__ = [
     "UnitFacts",
     "has_pending",
     "is_alive",
+    "left_behind",
     "make_targets",
     "unit_facts",
 ]
@@ -85,6 +86,9 @@ class Headed(Protocol):
         Raises:
             ActionError: there are none.
         """
+
+    def is_away(self) -> bool:
+        """Tell whether there certainly is nobody to tell: our own child, not begun or ended."""
 
 
 def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) -> tuple[Target, ...]:

@@ -6,13 +6,14 @@ A finder returns the head of the family and signals nobody. Standard library onl
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Protocol
 
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import is_bystander, is_helper, is_likely
-from spotwatch.targets._proc import Row
+from spotwatch.targets._proc import Proc, Row, read_table, read_variable
 from spotwatch.targets._send import refusal
 
 
@@ -44,6 +45,10 @@ class ChildFinder:
             raise ActionError("child: the trainer has exited")
         return (row,)
 
+    def is_away(self) -> bool:
+        """Tell whether it does not run: it has left, or has not begun."""
+        return self._child.pid is None
+
     def matches(self, row: Row) -> bool:
         """Return False: the command line given to `exec` says nothing about its children."""
         del row
@@ -55,6 +60,20 @@ class ChildFinder:
             return ""
         self._child.respawn()
         return f"child: started again as pid {self._child.pid}"
+
+
+def left_behind() -> tuple[Proc, ...]:
+    """Return what the child's family has left to us: processes whose parent has gone before them.
+
+    Told from our hooks, which have a parent in us too, by the environment that each is given.
+    """
+    ours = [r for r in read_table().values() if r.ppid == os.getpid() and not r.is_gone]
+    return tuple(
+        r.proc
+        for r in ours
+        if read_variable(r.pid, "SPOTWATCH_RUNTIME_DIR")
+        and read_variable(r.pid, "SPOTWATCH_OCCASION") is None
+    )
 
 
 class PatternFinder:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import Leaves, choose
+from spotwatch.targets._finders import ChildFinder
 from spotwatch.targets._proc import Proc, Row, read_table
 from spotwatch.targets._send import check_signallable, refusal, send_signal
 
@@ -104,6 +105,10 @@ class ProcessTarget:
             ActionError: the trainer is missing, or someone else's.
         """
         return tuple(row.proc for row in self._finder.heads(read_table()))
+
+    def is_away(self) -> bool:
+        """Tell whether there certainly is nobody to tell."""
+        return isinstance(self._finder, ChildFinder) and self._finder.is_away()
 
     def owner(self) -> tuple[int, int] | None:
         """Return uid and gid of the trainer, also while it is away once it has been seen; None: unknown."""

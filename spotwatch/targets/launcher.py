@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands above and below a trainer: the launcher with its own shutdown limit, and data-loading workers.
+"""What stands above a trainer: the launcher, with its own limit for a shutdown.
 
 Only for people to be warned; nobody is chosen or signalled by it. Standard library only.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from spotwatch.targets._choice import Variable, is_helper, is_launcher
-from spotwatch.targets._proc import Proc, Row, read_row, read_table, read_variable
+from spotwatch.targets._choice import Variable, is_launcher
+from spotwatch.targets._proc import Proc, Row, read_row, read_variable
 
 TORCH_SHUTDOWN_SECONDS = 30.0
 """torch 2.13, torch.distributed.launcher.api: LaunchConfig.shutdown_timeout without option or variable."""
@@ -64,10 +64,3 @@ def shutdown_limit(argv: tuple[str, ...], variable: Callable[[str], str | None])
         if value.isdigit():
             return float(value), f"{name}={value}"
     return TORCH_SHUTDOWN_SECONDS, ""
-
-
-def count_workers(procs: tuple[Proc, ...]) -> int:
-    """Return how many processes `procs` made for their own use, DataLoader's workers among them."""
-    table = read_table()
-    parents = {proc.pid for proc in procs}
-    return sum(row.ppid in parents and is_helper(row, table.get(row.ppid)) for row in table.values())

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Mapping
 from enum import Enum, auto
+from time import monotonic
 from types import TracebackType
 from typing import Self, SupportsIndex
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.train import arguments, options
 from spotwatch.train.link import Link
-from spotwatch.train.manifest import MOST_STEPS, Manifest
+from spotwatch.train.manifest import Manifest
 from spotwatch.train.orders import Mark
 from spotwatch.train.registry import RANK_FILE, Registry
 from spotwatch.train.resume import Loaded, Resume
@@ -181,17 +181,18 @@ class Checkpointer:
             ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number, or
                 `resume` was not called.
         """
-        if type(step) is not int or not 0 <= step <= MOST_STEPS:
+        if type(step) is not int or step < 0:
             step = arguments.steps(step)
         self._step = step
         self._wants_out = False
         schedule, link = self._schedule, self._link
+        orders = link.orders
         if (
             step >= schedule.next_step
-            or link.orders.stop
-            or link.orders.flush
+            or orders.stop
+            or orders.flush
             or link.signals.stop
-            or time.monotonic() >= schedule.next_at
+            or monotonic() >= schedule.next_at
         ):
             return self._boundary(step)
         return False
@@ -252,9 +253,10 @@ class Checkpointer:
     def _boundary(self, step: int) -> bool:
         if self._life in (_Life.NEW, _Life.LEFT):
             raise ConfigError(_NOT_RESUMED if self._life is _Life.NEW else _ENTERED_BEFORE)
+        arguments.steps(step)  # the upper bound: the loop need not pay for it at each step
         self._link.orders.look()
         if not self._is_stopping:
-            if time.monotonic() < self._schedule.pause_until:
+            if monotonic() < self._schedule.pause_until:
                 return False
             try:
                 self._saver.save(step)

@@ -199,7 +199,9 @@ class Daemon:
             self._log.info("trainer_exited", code=code)
             parts.runner.wake()
             goes_on = parts.ledger.is_stop_in_force() or parts.runner.is_start_owed()
-            if self._is_told_to_end or not goes_on:
+            parts.trainers.look()
+            has_finished = code == 0 and parts.trainers.have_finished()
+            if self._is_told_to_end or has_finished or not goes_on:
                 break
             has_begun_again = await self._wait_for_respawn(child)
             if not has_begun_again:

@@ -36,6 +36,21 @@ os.write(out, f"told {told[0]}\\n".encode())
 sys.exit(int(sys.argv[2]))
 """
 
+# Is through with its run at the moment of its SIGTERM, as the library would say it.
+FINISHING = """
+import datetime, os, pathlib, signal, sys, time
+from spotwatch import handshake
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+pathlib.Path(sys.argv[1]).write_text("start\\n")
+while not told:
+    time.sleep(0.02)
+now = datetime.datetime.now(datetime.UTC)
+saved = handshake.Saved(step=9, at=now, url="file:///x")
+status = handshake.Status(run_id="r", pid=os.getpid(), at=now, phase="finished", step=9, saved=saved)
+handshake.write_status(pathlib.Path(os.environ["SPOTWATCH_RUNTIME_DIR"]), status)
+"""
+
 
 def command(machine: Machine, *argv: str) -> list[str]:
     """Return the command line of `exec` with this trainer."""
@@ -80,6 +95,19 @@ async def test_a_stop_is_durable_only_if_somebody_says_so(
         process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, 30) == expected
     assert machine.trainer_lines("told") == ["told SIGTERM"]
+
+
+@pytest.mark.parametrize("way", ["notice", "SIGTERM"])
+async def test_a_run_that_finishes_as_the_stop_comes_is_finished(make_machine: Maker, way: str) -> None:
+    """0, at once: there is nothing to wait for, nor to be started again, whatever becomes of the stop."""
+    machine = make_machine({"SPOTWATCH_POLICY__DRAIN_SECONDS": "1000"})
+    process = await start(machine, sys.executable, "-c", FINISHING, str(machine.trainer_log))
+    if way == "notice":
+        put_stop(machine)
+    else:
+        process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, 20) == 0
+    assert machine.ordered() == ["stop"]
 
 
 async def test_a_hangup_stops_with_time_to_save(make_machine: Maker) -> None:

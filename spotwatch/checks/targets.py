@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine, Saves, TargetLook
+from spotwatch.checks.places import SUDO, hidden
 from spotwatch.errors import ConfigError
 from spotwatch.targets import Proc
 from spotwatch.targets.launcher import Launcher, find_launcher
@@ -74,6 +76,8 @@ def _missing_mend(look: TargetLook) -> str:
     settings = look.settings
     if settings.unit:
         return f"look at `systemctl status {settings.unit}`, and start it; or mend target.unit"
+    if settings.pidfile and hidden(Path(settings.pidfile)):
+        return f"{SUDO}, who has to be able to read it"
     if settings.pidfile:
         return "start the trainer and have it write its pid, or mend target.pidfile"
     return "start the trainer, or mend target.process: it is searched for in the whole command line"

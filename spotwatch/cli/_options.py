@@ -66,6 +66,7 @@ class Options:
 # A directory on the command line is relative to where one stands; everywhere else it must be absolute.
 # Whether it can be read is asked where it matters, with better words than click has.
 _PLACE = click.Path(path_type=Path, resolve_path=False, file_okay=False, readable=False)
+_FILE = click.Path(path_type=Path, readable=False)
 
 _config = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -81,9 +82,7 @@ _provider = click.option(
 )  # fmt: skip
 _target = (
     click.option("--unit", metavar="NAME", help="The trainer is this systemd unit."),
-    click.option(
-        "--pidfile", type=click.Path(path_type=Path), metavar="FILE", help="The trainer's pid is in it."
-    ),
+    click.option("--pidfile", type=_FILE, metavar="FILE", help="The trainer's pid is in it."),
     click.option("--process", metavar="REGEX", help="The trainer's command line matches this."),
 )
 _log = (

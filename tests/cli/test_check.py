@@ -246,13 +246,17 @@ def test_what_another_user_may_not_see_is_not_to_be_removed(closed: str, tmp_pat
     open_to_all(run, tmp_path)
     if closed != "files":
         (run / closed).resolve().chmod(0o700)
+    (run / "pid").write_text(str(os.getpid()))
+    (run / "pid").chmod(0o600)
+    places = ("--runtime-dir", str(run), "--pidfile", str(run / "pid"))
     with lock_runtime_dir(run):
         (run / "daemon.lock").chmod(0o600)
-        done = run_as_stranger("check", "--json", "--provider", "file", "--runtime-dir", str(run))
+        done = run_as_stranger("check", "--json", "--provider", "file", *places)
     rows = {row["name"]: row for row in json.loads(done.stdout)["checks"]}
     assert "Traceback" not in done.stderr
     for name in ("order", "daemon", "flag", "trainer" if closed != "files" else "draining"):
         assert (rows[name]["result"], "with sudo" in rows[name]["mend"]) == ("skip", True), rows[name]
+    assert "with sudo" in rows["target"]["mend"]
     told = " ".join(row["found"] + row["mend"] for row in rows.values() if row["name"] != "trainer.refused")
     assert "remove" not in told
     assert "cannot be believed" not in told

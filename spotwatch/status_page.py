@@ -47,6 +47,7 @@ class StatusPage:
             "at": to_rfc3339(self.clock.now()),
             "boot_id": self.clock.boot_id,
             "instance": state.instance,
+            "runtime_dir": str(self.parts.handshake.runtime_dir),
             "dry_run": self.is_dry_run,
             "draining": self.parts.ledger.is_stop_in_force(),
             "providers": [_provider(watcher) for watcher in self.watchers],

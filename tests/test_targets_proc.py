@@ -86,6 +86,20 @@ def test_a_process_that_ended_is_not_alive_nor_is_a_zombie(fam: Family) -> None:
         check_signallable(proc)
 
 
+def test_a_process_on_its_way_out_is_left_alone(fam: Family) -> None:
+    """Its command line is gone a moment before it is: that is no other process, and no fault."""
+    # The first thread of a process that ends before the others stays in just that state.
+    code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
+    number = 60 if os.uname().machine == "x86_64" else 93  # exit(2), of this thread alone
+    process = fam.start([sys.executable, "-c", f"{code} ctypes.CDLL(None).syscall({number}, 0)"])
+    before = wait_for(lambda: read_row(process.pid))
+    wait_for(lambda: row_of(process.pid).is_exiting)
+    assert row_of(process.pid).argv == ()
+    assert not before.is_exiting
+    assert send_signal(before.proc, signal.SIGTERM) is False
+    assert process.poll() is None
+
+
 def test_a_reused_pid_is_left_alone(fam: Family) -> None:
     """Another start time is another process: for the one that was meant, all is over."""
     process = fam.start(fam.trainer(), trainers=1)

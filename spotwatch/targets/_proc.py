@@ -21,6 +21,8 @@ HIDDEN = 0
 """The start time of a process that systemd names and /proc does not show us."""
 # include/linux/sched.h: PF_KTHREAD, the flag of a thread that belongs to the kernel.
 _PF_KTHREAD = 0x00200000
+# include/linux/sched.h: PF_EXITING, on the way out; no handler runs any more, memory is being given back.
+_PF_EXITING = 0x00000004
 _GONE_STATES = frozenset("ZXx")
 
 
@@ -62,6 +64,8 @@ class Row:
     comm: str
     argv: tuple[str, ...]
     is_kernel: bool = False
+    is_exiting: bool = False
+    """It is on its way out: a signal changes nothing any more, though what it holds is not free yet."""
     is_thread: bool = False
     """The number is that of a thread, not of a process."""
     is_nested: bool = False
@@ -111,6 +115,7 @@ def read_row(pid: int) -> Row | None:
             comm=head.partition("(")[2],
             argv=argv,
             is_kernel=bool(int(fields[6]) & _PF_KTHREAD),
+            is_exiting=bool(int(fields[6]) & _PF_EXITING),
             is_thread=int(facts.get("Tgid", pid)) != pid,
             is_nested=len(facts.get("NSpid", "").split()) > 1,
             caught=int(facts.get("SigCgt", "0"), 16),

@@ -77,7 +77,7 @@ def _send(proc: Proc, signum: int) -> bool:
         row = read_row(proc.pid)
         if row is None or row.is_gone or row.proc.start_ticks != proc.start_ticks:
             return False
-        if proc.command and not row.argv:
+        if row.is_exiting:
             # The kernel takes the command line away a moment before it says that the process has ended.
             return False
         if reason := refusal(row):

@@ -110,6 +110,18 @@ async def test_a_run_that_finishes_as_the_stop_comes_is_finished(make_machine: M
     assert machine.ordered() == ["stop"]
 
 
+async def test_the_answer_is_the_end_of_what_exec_runs(make_machine: Maker) -> None:
+    """A shell that does something after the trainer has not left with it."""
+    machine = make_machine({"SPOTWATCH_POLICY__DRAIN_SECONDS": "1"})
+    line = f"{sys.executable} -c '{TRAINER}' {machine.trainer_log} 0; sleep 1; exit 75"
+    process = await start(machine, "sh", "-c", line)
+    put_stop(machine)
+    assert await asyncio.to_thread(process.wait, 20) == 75
+    assert machine.trainer_lines("told") == ["told SIGTERM"]
+    events = [row["event"] for row in machine.log_rows()]
+    assert events.index("trainer_exited") < events.index("answered")
+
+
 async def test_a_hangup_stops_with_time_to_save(make_machine: Maker) -> None:
     """It means what SIGTERM means, and reaches the trainer as a stop, not as a hangup that kills it."""
     machine = make_machine({})

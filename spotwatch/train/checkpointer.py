@@ -226,7 +226,6 @@ class Checkpointer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._life = _Life.LEFT
-        self._schedule.end()
         if kind is not None:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:
@@ -238,7 +237,6 @@ class Checkpointer:
             return
         if self._exit_code is None:
             durable = self._saver.save_at_last(self._step)
-            self._schedule.end()
             self._conclude(durable=durable, finished=not self._wants_out)
         self._end({FINISHED: "finished", DURABLE: "durable"}.get(self.exit_code, "failed"))
 
@@ -247,6 +245,7 @@ class Checkpointer:
         return self._link.is_stopping or self._saver.taken
 
     def _end(self, phase: str, error: str = "") -> None:
+        self._schedule.end()
         told = self._link.is_stopping and self._exit_code in (DURABLE, NOT_DURABLE)
         self._link.end(phase, error, leaving=told)
 

@@ -168,6 +168,19 @@ def test_a_second_with_wants_a_second_resume(make: Make) -> None:
     assert make()[0].resume() == 5
 
 
+def test_a_step_after_the_stop_is_refused(make: Make) -> None:
+    """Once `with` is left for a stop, nothing hears or saves any more."""
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+    with ck:
+        counter.train(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ck.step(1)
+    with pytest.raises(ConfigError, match="entered before"):
+        ck.step(2)
+    assert ck.exit_code == 75
+
+
 def test_a_run_may_go_back_inside_the_loop(make: Make) -> None:
     """`resume` within `with` restores the newest checkpoint, say after a loss that is no number."""
     ck, counter = make(every_steps=2)

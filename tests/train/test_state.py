@@ -176,3 +176,14 @@ def test_nothing_changes_when_a_part_cannot_be_read() -> None:
     with pytest.raises(StoreError):
         trainer.state.restore(bytearray(body), broken)
     assert digest(trainer.model) == before
+
+
+def test_no_memory_for_the_copy_is_a_failed_save() -> None:
+    """Like a full disk it may pass: the save is tried again, and training goes on."""
+    state, model = State(), nn.Linear(2, 2)
+    model.register_buffer("vast", torch.zeros(1).expand(2**60))
+    state.track({"model": model})
+    with pytest.raises(StoreError, match=r"cannot copy .* bytes of state: MemoryError"):
+        state.capture()
+    del model.vast
+    assert state.capture()[0].nbytes > 0

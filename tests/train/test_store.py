@@ -226,3 +226,12 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     with pytest.raises(StoreError, match="No space left"):
         store.put("step/a", b"x" * 2_000_000)
     assert [e.key for e in store.list()] == ["LATEST"]
+
+
+def test_a_pipe_in_an_objects_place_holds_nobody(tmp_path: Path) -> None:
+    """Opening it would wait for a writer that never comes."""
+    os.mkfifo(tmp_path / "LATEST")
+    store = DirectoryStore(tmp_path)
+    for look in (store.size_bytes, lambda key: next(iter(store.stream(key)))):
+        with pytest.raises(CheckpointCorrupt, match="LATEST is no file"):
+            look("LATEST")

@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from spotwatch.cli import cli
 from spotwatch.cli._options import (
     Options,
     daemon_options,
@@ -72,6 +73,13 @@ def test_all_daemon_options() -> None:
         print_config=True,
         exit_with_trainer=True,
     )
+
+
+def test_once_is_not_for_exec() -> None:
+    """It would end before the command had begun, and with 0."""
+    result = CliRunner().invoke(cli, ["exec", "--once", "--", "true"])
+    assert result.exit_code == 2
+    assert "use it with `spotwatch run`" in result.output
 
 
 def test_options_become_settings(tmp_path: Path) -> None:

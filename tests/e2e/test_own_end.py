@@ -38,18 +38,21 @@ async def with_trainer(machine: Machine) -> subprocess.Popen[bytes]:
     return trainer
 
 
-def end_daemon(machine: Machine) -> int:
-    """Send SIGTERM to the daemon and return its exit code."""
+def end_daemon(machine: Machine, signum: signal.Signals = signal.SIGTERM) -> int:
+    """Send a signal to the daemon and return its exit code."""
     assert machine.daemon is not None
-    machine.daemon.terminate()
+    machine.daemon.send_signal(signum)
     return machine.daemon.wait(20)
 
 
-async def test_a_restarted_service_leaves_the_trainer_alone(make_machine: Maker) -> None:
-    """SIGTERM to a service: no order, no signal, no draining; exit 0."""
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_restarted_service_leaves_the_trainer_alone(
+    make_machine: Maker, signum: signal.Signals
+) -> None:
+    """SIGTERM to a service, a closed terminal: no order, no signal, no draining; exit 0."""
     machine = make_machine({})
     trainer = await with_trainer(machine)
-    assert end_daemon(machine) == 0
+    assert end_daemon(machine, signum) == 0
     assert (machine.ordered(), trainer.poll()) == ([], None)
     assert not (machine.runtime_dir / "draining").exists()
 

@@ -230,5 +230,3 @@ _HANDLERS: Mapping[str, Callable[[State, Event], None]] = {
     "other_machine": _other_machine,
     "identified": _identified,
 }
-KEPT_EVENTS = frozenset(_HANDLERS)
-"""Events that the journal must hold for a replay; all others are for people, metrics and log only."""

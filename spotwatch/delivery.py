@@ -85,10 +85,10 @@ class Delivery:
         if HANDSHAKE not in order.told:
             await self._write_files(order, step, notice)
         if order.do is Do.FLUSH:
-            self._raise_owed_flag(order)
+            self._raise_flag(order)
         elif order.do is Do.STOP:
             if not self._p.targets or not await self.stopper.stop_all(order, step, notice):
-                self._raise_stop_flag(order)
+                self._raise_flag(order)
         else:
             await self.stopper.start_all(order)
         if order.do is not Do.NONE:
@@ -216,28 +216,20 @@ class Delivery:
         if order.do is Do.FLUSH and not p.handshake.is_flag_owed:
             p.ledger.record("told", seq=order.seq, receiver=FLAG)
 
-    def _raise_owed_flag(self, order: Order) -> None:
-        """Raise the flag that had to wait for an earlier one, or that a crash kept from being raised."""
+    def _raise_flag(self, order: Order) -> None:
+        """Raise the flag where `fire` did not.
+
+        For a flush, one that waited for an earlier flag, or that a crash kept from being raised; for a stop,
+        one that no signal carries, so that a script that knows only the flag saves.
+        """
         p = self._p
         in_force = p.handshake.order_in_force()
-        is_in_force = in_force is not None and in_force.seq == order.seq
-        if FLAG in order.told or HANDSHAKE not in order.told or in_force is None or not is_in_force:
+        is_for_us = order.do is Do.STOP or HANDSHAKE in order.told
+        if FLAG in order.told or not is_for_us or in_force is None or in_force.seq != order.seq:
             return
         try:
             if p.handshake.raise_flag(in_force):
                 p.handshake.forget_owed_flag()
-                p.ledger.record("told", seq=order.seq, receiver=FLAG)
-        except HandshakeError as error:
-            self._tell_failure(FLAG, str(error), HANDSHAKE, 0.0)
-
-    def _raise_stop_flag(self, order: Order) -> None:
-        """Raise the flag for a stop that no signal carries: a script that knows only the flag saves."""
-        p = self._p
-        in_force = p.handshake.order_in_force()
-        if FLAG in order.told or in_force is None or in_force.seq != order.seq:
-            return
-        try:
-            if p.handshake.raise_flag(in_force):
                 p.ledger.record("told", seq=order.seq, receiver=FLAG)
         except HandshakeError as error:
             self._tell_failure(FLAG, str(error), HANDSHAKE, 0.0)

@@ -13,6 +13,8 @@ SpotwatchError
 ├─ HandshakeError         a file between daemon and trainer is refused: hostile, half-written or foreign
 └─ StoreError             the checkpoint store refused; the pointer is unmoved
    ├─ StoreMissing        there is no object of that name
+   ├─ StoreConflict       an object is not the version that was expected
+   ├─ NoRoom              there is no memory for a copy of the state
    ├─ CheckpointCorrupt   an object is not what its manifest says
    └─ RunTaken            another process has gone on with the run: stop writing
 ```
@@ -115,6 +117,14 @@ class StoreError(SpotwatchError):
 
 class StoreMissing(StoreError):
     """There is no object of that name in the store."""
+
+
+class StoreConflict(StoreError):
+    """An object is not the version that was expected: somebody else has written it."""
+
+
+class NoRoom(StoreError):
+    """There is no memory for a copy of the state."""
 
 
 class CheckpointCorrupt(StoreError):

@@ -6,15 +6,17 @@ A store keeps bytes under names and knows nothing of checkpoints. Nothing is ope
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.parts import Body
 
 CHUNK_BYTES = 4 * 2**20
+OnPart = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +28,58 @@ class Entry:
 
 
 class Store(Protocol):
-    """Bytes under names (`a/b`), below one root. Every method raises `StoreError` when the store refuses."""
+    """Bytes under names (`a/b`), below one root. Every method raises `StoreError` when the store refuses.
+
+    Threads may use one store at once.
+    """
 
     @property
     def url(self) -> str:
         """Return the root, for people and for the status; without secrets."""
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        """Store `body` whole; at return it survives a power cut, and no reader ever saw a part of it."""
+    @property
+    def is_conditional(self) -> bool:
+        """Tell whether the store enforces `put_if`; asked of it once, by writing below `.probe`, then known."""
+
+    def put(self, key: str, body: bytes) -> None:
+        """Store a small object whole; at return it survives a power cut, and no reader ever saw a part of it."""
+
+    def put_if(self, key: str, body: bytes, version: str | None) -> str:
+        """Store a small object if it is still the one that was read, and return its new version.
+
+        Args:
+            key: of the object.
+            body: the new bytes.
+            version: as `read` or `put_if` returned it; None: there must be no such object.
+
+        Raises:
+            StoreConflict: there is another version, or an object where none may be.
+        """
 
     def get(self, key: str, *, most_bytes: int) -> bytes:
         """Return an object; raise `StoreMissing` without one and `CheckpointCorrupt` over `most_bytes`."""
 
-    def stream(self, key: str) -> Iterator[bytes]:
-        """Yield an object in pieces; raise `StoreMissing` without one."""
+    def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
+        """Return an object and its version; raise as `get`."""
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+        """Store a large object in parts, some at once, and return each part's CRC-32 in order.
+
+        The checksums are of the bytes that were sent. Parts that fail are sent again. Whatever ends the upload
+        early, also what `on_part` raises, leaves no object and, as far as the store lets us, no parts.
+
+        Args:
+            key: of the object.
+            body: its bytes.
+            on_part: called now and then with the bytes sent so far; what it raises ends the upload.
+        """
+
+    def read_into(self, key: str, begin: int, target: memoryview) -> None:
+        """Fill `target` from byte `begin` of an object on; raise `StoreMissing` without one.
+
+        Raises:
+            CheckpointCorrupt: the object ends too early.
+        """
 
     def size_bytes(self, key: str) -> int:
         """Return the size of an object; raise `StoreMissing` without one."""
@@ -49,6 +89,9 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; one that is gone already is no error."""
+
+    def abort_uploads(self) -> int:
+        """Remove the parts of uploads below the root that were never finished; return how many uploads."""
 
 
 def open_store(url: str, run_id: str, environ: Mapping[str, str]) -> Store:

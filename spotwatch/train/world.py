@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes that train one run together, as the rest of this package sees them; and the run of one process.
+
+How several agree is in `ranks`. It knows no store and no state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from spotwatch.model import JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is wanted at the end of a step: of one rank, or, once agreed, of all."""
+
+    stop: bool = False
+    flush: bool = False
+    due: bool = False
+    """A periodic save, by the clock or after a failed one; the first rank's clock decides for all."""
+    busy: bool = False
+    """A save is still on its way on some rank."""
+    unhealthy: bool = False
+    """What is in memory must not become the checkpoint to go on from."""
+    fatal: bool = False
+    """Saving has failed too often in a row, or cannot succeed: training is to end with an error."""
+
+
+class World(Protocol):
+    """All ranks of one run. Every rank calls the same methods in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """Return which of them this process is."""
+
+    @property
+    def size(self) -> int:
+        """Return how many there are."""
+
+    @property
+    def is_first(self) -> bool:
+        """Tell whether this is rank 0: it publishes, holds the lease, and its clock counts."""
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether this rank speaks to the daemon for its machine (local rank 0)."""
+
+    def decide(self, step: int, wish: Wish) -> Wish:
+        """Return what all ranks do after `step`; the same on each, and nothing when nothing is agreed yet."""
+
+    def settle(self, step: int, wish: Wish) -> Wish:
+        """Return what all ranks wish, once each of them has left its loop; the loop is not entered again."""
+
+    def everyone(self, value: JSON) -> list[JSON]:
+        """Return every rank's value, by rank. For the training thread.
+
+        Raises:
+            StoreError: a rank has gone, or did not answer in time.
+        """
+
+    def everyone_behind(self, value: JSON) -> list[JSON]:
+        """Return every rank's value, by rank. For the thread that saves, and for no other.
+
+        Raises:
+            StoreError: as above.
+        """
+
+    def close(self) -> None:
+        """Join what is pending, with a time limit; call it on every way out."""
+
+
+class Alone:
+    """The world of one process: whatever it wishes is agreed."""
+
+    rank = 0
+    size = 1
+    is_first = True
+    speaks = True
+
+    def decide(self, step: int, wish: Wish) -> Wish:
+        """Return `wish`."""
+        del step
+        return wish
+
+    def settle(self, step: int, wish: Wish) -> Wish:
+        """Return `wish`."""
+        del step
+        return wish
+
+    def everyone(self, value: JSON) -> list[JSON]:
+        """Return the one value."""
+        return [value]
+
+    def everyone_behind(self, value: JSON) -> list[JSON]:
+        """Return the one value."""
+        return [value]
+
+    def close(self) -> None:
+        """Nothing is pending."""

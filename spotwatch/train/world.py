@@ -48,7 +48,19 @@ class World(Protocol):
         """Tell whether this rank speaks to the daemon for its machine (local rank 0)."""
 
     def decide(self, step: int, wish: Wish) -> Wish:
-        """Return what all ranks do after `step`; the same on each, and nothing when nothing is agreed yet."""
+        """Return what all ranks do after `step`; the same on each, and nothing when nothing is agreed yet.
+
+        Args:
+            step: that is done, the same on every rank.
+            wish: of this rank now. Used at once only where the ranks agree within the step; else what they
+                proposed at an earlier step is what is decided.
+        """
+
+    def propose(self, step: int, wish: Wish) -> None:
+        """Tell the others what this rank wishes and whether it is busy, now that it has acted on `decide`.
+
+        Called once after each `decide` that did not end the loop. It does not wait for them.
+        """
 
     def settle(self, step: int, wish: Wish) -> Wish:
         """Return what all ranks wish, once each of them has left its loop; the loop is not entered again."""
@@ -83,6 +95,9 @@ class Alone:
         """Return `wish`."""
         del step
         return wish
+
+    def propose(self, step: int, wish: Wish) -> None:
+        """There is nobody to tell."""
 
     def settle(self, step: int, wish: Wish) -> Wish:
         """Return `wish`."""

@@ -22,10 +22,10 @@ class Wish:
     """A periodic save, by the clock or after a failed one; the first rank's clock decides for all."""
     busy: bool = False
     """A save is still on its way on some rank."""
-    unhealthy: bool = False
-    """What is in memory must not become the checkpoint to go on from."""
     fatal: bool = False
     """Saving has failed too often in a row, or cannot succeed: training is to end with an error."""
+    agreed: bool = True
+    """False: nothing was agreed at this step, and `busy` says nothing."""
 
 
 class World(Protocol):

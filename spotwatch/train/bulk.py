@@ -22,7 +22,7 @@ class Bulk(Protocol):
         """Start what takes long to start, and return at once."""
 
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...] | None:
-        """Store `body` in parts as `Store.upload` does; None: it is not for this body, and nothing was sent."""
+        """Store `body` in parts as `Store.upload` does; None: not for this body, and nothing was sent."""
 
     def read_into(self, key: str, begin: int, target: memoryview) -> bool:
         """Fill `target` as `Store.read_into` does; False: it reads nothing, the store itself must.

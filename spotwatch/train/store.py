@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body
 
 CHUNK_BYTES = 4 * 2**20
+PROBE = ".probe/"
+"""Where `is_conditional` writes; keys below are nobody's checkpoint."""
 OnPart = Callable[[int], None]
 
 
@@ -46,6 +50,9 @@ class Store(Protocol):
 
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
         """Store a small object if it is still the one that was read, and return its new version.
+
+        Bodies need something that is theirs alone, a token or a counter: a conflict over an object that holds
+        exactly these bytes is taken for an earlier try of our own that succeeded.
 
         Args:
             key: of the object.
@@ -94,46 +101,78 @@ class Store(Protocol):
         """Remove the parts of uploads below the root that were never finished; return how many uploads."""
 
 
-def open_store(url: str, run_id: str, environ: Mapping[str, str]) -> Store:
+def open_store(
+    url: str, run_id: str, environ: Mapping[str, str], *, most_bytes_per_second: float | None = None
+) -> Store:
     """Return the store of one run below `url`.
 
     Args:
-        url: a path, `file:///path`, `s3://bucket/prefix`, or `spaces://bucket/prefix` (DigitalOcean Spaces;
-            an empty bucket means `$SPACES_BUCKET`).
+        url: a path, `file:///path`, `s3://bucket/prefix`, `spaces://bucket/prefix` (DigitalOcean Spaces;
+            an empty bucket means `$SPACES_BUCKET`), `gs://bucket/prefix` or `az://container/prefix`.
         run_id: the run; it becomes the last part of the root.
         environ: holds credentials and endpoints; the ones that boto3 knows, or `SPACES_*`.
+        most_bytes_per_second: that all uploads of this process send together; None: no limit.
 
     Raises:
-        ConfigError: no store is meant by it, or a variable is missing.
+        ConfigError: no store is meant by it, or a variable or a package is missing.
     """
     parts = urlsplit(url)
+    pace = Pace(most_bytes_per_second)
     if not parts.scheme:
-        return _directory(url, run_id)
+        return _directory(url, run_id, pace)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise ConfigError(f"checkpoint URL {url!r}: write file:///absolute/path, with three slashes")
-        return _directory(unquote(parts.path), run_id)
-    if parts.scheme in ("s3", "spaces"):
-        if parts.query or parts.fragment or "@" in parts.netloc:
-            raise ConfigError(
-                "checkpoint URL: only s3://bucket/prefix; credentials belong in the environment"
-            )
-        from spotwatch.train import store_s3  # noqa: PLC0415 - boto3 takes a second to import
-
-        prefix = "/".join(p for p in (parts.path.strip("/"), run_id) if p)
-        if parts.scheme == "spaces":
-            return store_s3.open_spaces(parts.netloc, prefix, environ)
-        if not parts.netloc:
-            raise ConfigError(f"checkpoint URL {url!r} names no bucket; write s3://bucket/prefix")
-        return store_s3.S3Store(parts.netloc, prefix, store_s3.aws_options(environ))
-    raise ConfigError(
-        f"checkpoint URL {url!r}: no store for {parts.scheme}://; have a path, file://, s3://, spaces://"
-    )
+        return _directory(unquote(parts.path), run_id, pace)
+    if parts.scheme not in _OBJECTS:
+        raise ConfigError(
+            f"checkpoint URL {url!r}: no store for {parts.scheme}://; "
+            f"have a path, file://, {', '.join(f'{scheme}://' for scheme in _OBJECTS)}"
+        )
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ConfigError(
+            f"checkpoint URL: only {parts.scheme}://bucket/prefix; credentials belong in the environment"
+        )
+    if not parts.netloc and parts.scheme != "spaces":
+        raise ConfigError(f"checkpoint URL {url!r} names no bucket; write {parts.scheme}://bucket/prefix")
+    return _OBJECTS[parts.scheme](parts, run_id, environ, pace)
 
 
-def _directory(path: str, run_id: str) -> Store:
+def _s3(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
+    from spotwatch.train import store_s3  # noqa: PLC0415 - it imports this module
+
+    return store_s3.open_s3(parts.netloc, _root(parts, run_id), environ, pace)
+
+
+def _spaces(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
+    from spotwatch.train import store_s3  # noqa: PLC0415 - it imports this module
+
+    return store_s3.open_spaces(parts.netloc, _root(parts, run_id), environ, pace)
+
+
+def _object(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
+    if find_spec("obstore") is None:
+        raise ConfigError(f"{parts.scheme}:// needs `pip install 'spotwatch[fast]'`")
+    from spotwatch.train import store_object  # noqa: PLC0415 - it imports this module
+
+    return store_object.open_object(parts, run_id, environ, pace)
+
+
+_OBJECTS: Mapping[str, Callable[[SplitResult, str, Mapping[str, str], Pace], Store]] = {
+    "s3": _s3,
+    "spaces": _spaces,
+    "gs": _object,
+    "az": _object,
+}
+
+
+def _root(parts: SplitResult, run_id: str) -> str:
+    return "/".join(p for p in (parts.path.strip("/"), run_id) if p)
+
+
+def _directory(path: str, run_id: str, pace: Pace) -> Store:
     from spotwatch.train.store_dir import DirectoryStore  # noqa: PLC0415 - it imports this module
 
     if not path:
         raise ConfigError("the checkpoint URL is empty; give a path, file://, s3:// or spaces://")
-    return DirectoryStore(Path(path).expanduser().absolute() / run_id)
+    return DirectoryStore(Path(path).expanduser().absolute() / run_id, pace)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
+from spotwatch.train.pacing import Pace
 from spotwatch.train.store import CHUNK_BYTES, Entry
 
 _TEMPORARY = ".tmp"
@@ -27,10 +28,12 @@ class DirectoryStore:
 
     Args:
         root: the directory of one run; made when first written to.
+        pace: of uploads; None: no limit.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, pace: Pace | None = None) -> None:
         self.root = root
+        self._pace = pace or Pace(None)
 
     @property
     def url(self) -> str:

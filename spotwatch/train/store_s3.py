@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError, StoreMissing
+from spotwatch.train.bulk import Bulk
+from spotwatch.train.pacing import Pace
 from spotwatch.train.store import CHUNK_BYTES, Entry
 
 # S3 allows 10,000 parts of 5 MiB to 5 GiB (docs.aws.amazon.com, "Multipart upload limits", 2026-11-29).
@@ -28,7 +30,12 @@ def aws_options(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"endpoint_url": endpoint} if endpoint else {}
 
 
-def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str]) -> S3Store:
+def open_s3(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
+    """Return a store on S3, from the variables that boto3 knows."""
+    return S3Store(bucket, prefix, aws_options(environ), pace=pace)
+
+
+def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
     """Return a store on DigitalOcean Spaces, from `SPACES_KEY`, `_SECRET`, `_REGION` and `_BUCKET`.
 
     `SPACES_ENDPOINT` replaces the region's public endpoint, for a proxy or a test.
@@ -51,7 +58,7 @@ def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str]) -> S3Store
         "aws_access_key_id": environ["SPACES_KEY"],
         "aws_secret_access_key": environ["SPACES_SECRET"],
     }
-    return S3Store(bucket, prefix, options, scheme="spaces")
+    return S3Store(bucket, prefix, options, scheme="spaces", pace=pace)
 
 
 class S3Store:
@@ -62,13 +69,26 @@ class S3Store:
         prefix: without slashes at its ends.
         options: for boto3's client: endpoint, region, credentials.
         scheme: how the URL shown to people begins.
+        pace: of uploads; None: no limit.
+        bulk: what moves large bodies; None: this store, through boto3.
     """
 
-    def __init__(self, bucket: str, prefix: str, options: Mapping[str, Any], *, scheme: str = "s3") -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        options: Mapping[str, Any],
+        *,
+        scheme: str = "s3",
+        pace: Pace | None = None,
+        bulk: Bulk | None = None,
+    ) -> None:
         self._bucket = bucket
         self._prefix = prefix
         self._options = dict(options)
         self._scheme = scheme
+        self._pace = pace or Pace(None)
+        self._bulk = bulk
         self._lock = threading.Lock()
         self._made: Any = None
 

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One gloo group of all ranks: the greatest of each integer, and everyone's JSON. One thread uses it.
+
+Nothing is pickled. It knows neither steps nor checkpoints. Importing it does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from spotwatch.errors import StoreError
+from spotwatch.model import JSON
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup, Work
+
+log = logging.getLogger("spotwatch.train")
+
+# One rank may evaluate for hours while the others wait for it. A rank that has died is noticed at once, by
+# its connection; this limit is for a machine that has vanished without a word.
+_LONGEST_WAIT = timedelta(hours=24)
+_FIRST_NAP_SECONDS = 2e-5
+_LONGEST_NAP_SECONDS = 2e-3
+# What fits into the first exchange costs no second one.
+_INLINE_BYTES = 2048
+_LENGTH_BYTES = 8
+
+
+class Round:
+    """Integers on their way to all ranks."""
+
+    def __init__(self, work: Work, values: torch.Tensor) -> None:
+        self._work = work
+        self._values = values
+
+    def wait(self) -> list[int]:
+        """Return the greatest of each integer over all ranks.
+
+        Raises:
+            StoreError: a rank has gone.
+        """
+        _wait(self._work)
+        return [int(value) for value in self._values.tolist()]
+
+    def is_over_within(self, limit_seconds: float) -> bool:
+        """Tell whether all ranks answer within a time; raise `StoreError` when one has gone."""
+        return _wait(self._work, limit_seconds)
+
+
+class Group:
+    """All ranks, connected once more, beside the trainer's own groups; each makes it at the same point."""
+
+    def __init__(self) -> None:
+        import torch.distributed as dist  # noqa: PLC0415 - trainers bring it; this package does not need it
+
+        try:
+            self.process_group: ProcessGroup = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
+        except RuntimeError as error:
+            raise StoreError(f"the ranks cannot connect with each other by gloo: {error}") from error
+        self._size = dist.get_world_size()
+
+    def begin(self, values: list[int]) -> Round:
+        """Send integers to all ranks and return at once.
+
+        Raises:
+            StoreError: a rank has gone.
+        """
+        import torch  # noqa: PLC0415 - as above
+        import torch.distributed as dist  # noqa: PLC0415 - as above
+
+        tensor = torch.tensor(values, dtype=torch.int64)
+        try:
+            work = dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.process_group, async_op=True)
+        except RuntimeError as error:
+            raise _gone(error) from error
+        return Round(work, tensor)
+
+    def gather(self, value: JSON) -> list[JSON]:
+        """Return every rank's value, by rank.
+
+        Raises:
+            StoreError: a rank has gone.
+        """
+        body = json.dumps(value).encode()
+        head = len(body).to_bytes(_LENGTH_BYTES, "little")
+        first = self._gather(head + body[:_INLINE_BYTES], _INLINE_BYTES)
+        lengths = [int.from_bytes(part[:_LENGTH_BYTES], "little") for part in first]
+        bodies = [part[_LENGTH_BYTES:] for part in first]
+        if (longest := max(lengths)) > _INLINE_BYTES:
+            rest = self._gather(bytes(_LENGTH_BYTES) + body[_INLINE_BYTES:], longest - _INLINE_BYTES)
+            bodies = [begin + end[_LENGTH_BYTES:] for begin, end in zip(bodies, rest, strict=True)]
+        return [json.loads(whole[:length]) for whole, length in zip(bodies, lengths, strict=True)]
+
+    def _gather(self, body: bytes, room: int) -> list[bytes]:
+        import torch  # noqa: PLC0415 - as above
+        import torch.distributed as dist  # noqa: PLC0415 - as above
+
+        mine = torch.frombuffer(bytearray(body.ljust(_LENGTH_BYTES + room, b"\0")), dtype=torch.uint8)
+        all_of_them = [torch.empty_like(mine) for _ in range(self._size)]
+        try:
+            work = dist.all_gather(all_of_them, mine, group=self.process_group, async_op=True)
+        except RuntimeError as error:
+            raise _gone(error) from error
+        _wait(work)
+        return [tensor.numpy().tobytes() for tensor in all_of_them]
+
+    def close(self) -> None:
+        """Disconnect; only once nothing is on its way."""
+        import torch.distributed as dist  # noqa: PLC0415 - as above
+
+        if dist.is_initialized():  # else the program has taken everything down, ours with it
+            try:
+                dist.destroy_process_group(self.process_group)
+            except (RuntimeError, ValueError) as error:
+                log.warning("a group of ranks does not close: %s", error)
+
+
+def _wait(work: Work, limit_seconds: float | None = None) -> bool:
+    # Not Work.wait from the start: inside it no signal handler of Python's would run, for hours.
+    end = None if limit_seconds is None else monotonic() + limit_seconds
+    nap = _FIRST_NAP_SECONDS
+    while not work.is_completed():
+        if end is not None and monotonic() >= end:
+            return False
+        sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP_SECONDS)
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise _gone(error) from error
+    return True
+
+
+def _gone(error: RuntimeError) -> StoreError:
+    return StoreError(f"a rank of this run has gone, or has not answered for {_LONGEST_WAIT}: {error}")

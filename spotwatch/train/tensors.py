@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The safetensors file form: a length, a JSON header, raw tensors. Written into and read from one buffer.
+"""The safetensors file form: a length, a JSON header, raw tensors. Where each lies in one buffer.
 
 Form: https://github.com/huggingface/safetensors#format (read 2026-11-29). It opens no file, checks no
-checksum, and knows nothing of models. Importing it does not import torch.
+checksum, copies nothing in bulk, and knows nothing of models. Importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from spotwatch.errors import CheckpointCorrupt, ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+Buffer = bytearray | memoryview
 
 # Name in the file -> (name in torch, bytes of one element).
 _DTYPES = {
@@ -70,14 +72,24 @@ def is_tensor(value: object) -> bool:
     return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in type(value).__mro__)
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Tell whether it is a DTensor, of which this rank holds a part."""
+    return hasattr(tensor, "placements")
+
+
 def check(tensor: torch.Tensor, path: str) -> None:
     """Refuse a tensor that the file form cannot hold as it is.
 
     Raises:
-        ConfigError: it is sparse, sharded, on the meta device, or of a dtype without a name.
+        ConfigError: it is sparse, sharded, made of other tensors, on the meta device, or of a dtype without a
+            name.
     """
-    if hasattr(tensor, "placements"):
-        raise ConfigError(f"{path}: a sharded tensor (DTensor); only whole tensors can be saved yet")
+    if is_sharded(tensor):
+        raise ConfigError(f"{path}: a sharded tensor (DTensor); one process alone saves whole tensors only")
+    if hasattr(tensor, "__tensor_flatten__"):
+        raise ConfigError(
+            f"{path}: a {type(tensor).__qualname__}, made of other tensors; keep those in state_dict()"
+        )
     if str(tensor.layout) != "torch.strided" or tensor.is_quantized or tensor.is_meta:
         what = "quantized" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
         raise ConfigError(
@@ -112,24 +124,16 @@ def plan(tensors: Mapping[str, torch.Tensor]) -> Layout:
     return Layout(head, places, len(head) + offset)
 
 
-def pack(layout: Layout, tensors: Mapping[str, torch.Tensor], buffer: bytearray) -> None:
-    """Copy header and tensors into the beginning of `buffer`, whatever their device and strides."""
-    buffer[: len(layout.head)] = layout.head
-    for place in layout.places:
-        if place.end > place.begin:
-            _view(buffer, place).copy_(tensors[place.name].detach())
-
-
 def raw_bytes(tensor: torch.Tensor) -> bytearray:
     """Return the elements of `tensor` in row order, as they lie in memory."""
     check(tensor, "tensor")
-    layout = plan({"": tensor})
-    buffer = bytearray(layout.size_bytes)
-    pack(layout, {"": tensor}, buffer)
-    return buffer[len(layout.head) :]
+    size = tensor.numel() * tensor.element_size()
+    buffer = bytearray(size)
+    view(buffer, Place("", _NAMES[str(tensor.dtype)], tuple(tensor.shape), 0, size)).copy_(tensor.detach())
+    return buffer
 
 
-def read(buffer: bytearray) -> Layout:
+def read(buffer: Buffer) -> Layout:
     """Return the layout of the file in `buffer`, checked so that no tensor reaches outside its place.
 
     Raises:
@@ -140,7 +144,7 @@ def read(buffer: bytearray) -> Layout:
         start = _LENGTH_BYTES + length
         if len(buffer) < _LENGTH_BYTES or length > _MOST_HEADER_BYTES or start > len(buffer):
             raise ValueError(f"a header of {length} bytes in a file of {len(buffer)}")
-        rows = json.loads(buffer[_LENGTH_BYTES:start])
+        rows = json.loads(bytes(buffer[_LENGTH_BYTES:start]))
         places = [_place(name, row, start) for name, row in rows.items() if name != "__metadata__"]
         places.sort(key=lambda place: (place.begin, place.end))
         at = start
@@ -166,12 +170,13 @@ def _place(name: str, row: Mapping[str, Any], start: int) -> Place:
     return Place(name, row["dtype"], shape, start + begin, start + end)
 
 
-def unpack(buffer: bytearray, layout: Layout) -> dict[str, torch.Tensor]:
+def unpack(buffer: Buffer, layout: Layout) -> dict[str, torch.Tensor]:
     """Return the tensors as views of `buffer`, on the CPU; it lives as long as one of them does."""
-    return {place.name: _view(buffer, place) for place in layout.places}
+    return {place.name: view(buffer, place) for place in layout.places}
 
 
-def _view(buffer: bytearray, place: Place) -> torch.Tensor:
+def view(buffer: Buffer, place: Place) -> torch.Tensor:
+    """Return the part of `buffer` that is at `place`, as a tensor on the CPU."""
     import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
     dtype = getattr(torch, _DTYPES[place.dtype][0])

@@ -63,7 +63,11 @@ class World(Protocol):
         """
 
     def settle(self, step: int, wish: Wish) -> Wish:
-        """Return what all ranks wish, once each of them has left its loop; the loop is not entered again."""
+        """Return what all ranks wish, once each of them has left its loop; the loop is not entered again.
+
+        Returns earlier where ranks that are still in theirs act: with `flush` or `due`, save with them (exactly
+        as `decide` would have it) and call this again; with `stop` or `fatal`, all leave now.
+        """
 
     def everyone(self, value: JSON) -> list[JSON]:
         """Return every rank's value, by rank. For the training thread.

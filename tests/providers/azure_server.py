@@ -17,7 +17,8 @@ from aiohttp import web
 
 from spotwatch.model import Answer
 from spotwatch.providers.azure import Azure, Config
-from tests.providers.hurry import HurriedClock, context, serving
+from spotwatch.testing import FakeClock
+from tests.providers.quiet import context, serving
 
 SIGNAL = "scheduled-events"
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "azure"
@@ -41,7 +42,7 @@ class Server:
     """The instance metadata service as far as it is needed."""
 
     def __init__(self) -> None:
-        self.clock = HurriedClock()
+        self.clock = FakeClock()
         self.events: list[Any] = []
         self.versions = {"2020-07-01", "2024-07-09"}
         self.unknown_version_status = 404
@@ -99,9 +100,9 @@ async def watched(**settings: Any) -> AsyncIterator[tuple[Server, Azure]]:
         yield server, provider
 
 
-async def polled(provider: Azure, until: Callable[[Answer], bool], limit: float = 8.0) -> Answer:
-    """Ask and wait as the watcher does, until an answer fits."""
-    async with asyncio.timeout(limit):
+async def polled(provider: Azure, until: Callable[[Answer], bool], limit_seconds: float = 600.0) -> Answer:
+    """Ask and wait as the watcher does, until an answer fits; in quiet time the limit costs nothing."""
+    async with asyncio.timeout(limit_seconds):
         while True:
             answer = await provider.notices()
             if until(answer):

@@ -65,9 +65,14 @@ def in_quiet_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, N
     return run
 
 
-def since(clock: FakeClock, began_monotonic: float) -> float:
-    """Return the seconds since then, to the microsecond: sums of floats are not exact."""
-    return round(clock.monotonic() - began_monotonic, 6)
+def virtual_now() -> float:
+    """Return the seconds of the running loop, which are the clock's too."""
+    return asyncio.get_running_loop().time()
+
+
+def since(began: float) -> float:
+    """Return the seconds since that moment, to the microsecond: sums of floats are not exact."""
+    return round(virtual_now() - began, 6)
 
 
 def context(clock: FakeClock) -> Context:

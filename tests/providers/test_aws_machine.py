@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,11 @@ from spotwatch.providers._aws_machine import (
 from spotwatch.providers.aws import Aws, Config
 from spotwatch.testing import FakeClock
 from tests.providers.imds import INSTANCE_ID, PATHS, TOKEN_PATH, Imds, make, polled
+from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import RawServer, body, drip, hang, raw, reset, status
 
 
+@in_quiet_time
 async def test_identity_is_asked_once() -> None:
     """The instance id is cached, and shares the token of the polls."""
     imds = Imds()
@@ -36,6 +37,7 @@ async def test_identity_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("answer", [status(404), body(""), body("<html>"), body("a b"), body(b"\xff")])
+@in_quiet_time
 async def test_an_identity_that_is_none_is_malformed(answer: object) -> None:
     """Nothing but an id is believed, and a later answer is asked for again."""
     imds = Imds()
@@ -69,6 +71,7 @@ def test_dmi_names_ec2(texts: dict[str, str], expected: bool) -> None:
     assert is_ec2(lambda name: texts.get(name, "")) is expected
 
 
+@in_quiet_time
 async def test_detection_by_dmi_asks_nobody() -> None:
     """A machine that says it is EC2's is believed without a request."""
     async with RawServer() as server:
@@ -79,6 +82,7 @@ async def test_detection_by_dmi_asks_nobody() -> None:
     assert server.requests == []
 
 
+@in_quiet_time
 async def test_detection_by_one_request() -> None:
     """A service that gives a token is EC2's; nothing else is asked, before or after the context."""
     async with Imds() as imds:
@@ -94,15 +98,17 @@ async def test_detection_by_one_request() -> None:
     "answer",
     [status(404), status(403), status(500), body("<html>"), body(""), reset, hang, drip, raw(b"x\r\n")],
 )
+@in_quiet_time
 async def test_whatever_else_is_not_ec2(answer: object) -> None:
     """No token means no, within 2 s, and never an exception."""
     async with RawServer({TOKEN_PATH: answer}) as server:  # type: ignore[dict-item] # parametrised
-        began = time.monotonic()
+        began = virtual_now()
         assert not await make(server.url).detect()
-        assert time.monotonic() - began < 2
+        assert since(began) < 2
         await server.wait_until_idle()
 
 
+@in_quiet_time
 async def test_detection_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """`AWS_EC2_METADATA_DISABLED=true` means no, without a request, as for AWS's own tools."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "TRUE")
@@ -136,6 +142,7 @@ def test_which_endpoint_is_asked() -> None:
     assert endpoint_of(Config(), Environment()) == IPV4_ENDPOINT == "http://169.254.169.254"
 
 
+@in_quiet_time
 async def test_the_endpoint_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable reaches the wire, with a trailing slash or without."""
     async with Imds() as imds:
@@ -144,6 +151,7 @@ async def test_the_endpoint_of_the_environment_is_asked(monkeypatch: pytest.Monk
             assert (await provider.notices()).answered == set(PATHS)
 
 
+@in_quiet_time
 async def test_ipv6_literals_work() -> None:
     """An endpoint in brackets is reached over IPv6."""
     try:

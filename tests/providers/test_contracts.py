@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from spotwatch.model import Answer
 from spotwatch.providers import Identified, Provider, _metadata, load
 from spotwatch.testing import FakeClock
 from tests.providers.clouds import CLOUDS, NOT_FOUND, Cloud, Outcome
+from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import FAULTS, RawServer, body, hang, reset
 
 BEHAVIOURS = {name: fault.behave for name, fault in FAULTS.items()} | {"404": NOT_FOUND}
@@ -38,9 +38,9 @@ class Poller:
     async def __call__(self) -> Answer:
         """Return the next answer."""
         self._clock.boot_offset_seconds += 60
-        began = time.monotonic()
+        began = virtual_now()
         answer = await self.provider.notices()
-        assert time.monotonic() - began < 2
+        assert since(began) <= 1
         assert answer.answered.isdisjoint(answer.failed)
         assert answer.answered | set(answer.failed) <= set(self.provider.signals)
         assert len({notice.id for notice in answer.notices}) == len(answer.notices)
@@ -72,6 +72,7 @@ def test_the_contract_covers_every_signal(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("fault", sorted(BEHAVIOURS))
+@in_quiet_time
 async def test_a_fault_of_one_signal(cloud: Cloud, fault: str) -> None:
     """It is the right error for that signal alone, and the first poll after it has the same notice again.
 
@@ -100,6 +101,7 @@ async def test_a_fault_of_one_signal(cloud: Cloud, fault: str) -> None:
         assert server.asked("/elsewhere") == 0
 
 
+@in_quiet_time
 async def test_ids_are_stable_over_polls_and_restarts(cloud: Cloud) -> None:
     """The same payload gives the same ids, in the same process and in another life."""
     lives = []
@@ -115,6 +117,7 @@ async def test_ids_are_stable_over_polls_and_restarts(cloud: Cloud) -> None:
     assert all(ids == lives[0] for ids in lives)
 
 
+@in_quiet_time
 async def test_a_refused_connection(cloud: Cloud) -> None:
     """Nobody listens: every signal is unavailable, poll after poll."""
     async with cloud.server() as server:
@@ -128,6 +131,7 @@ async def test_a_refused_connection(cloud: Cloud) -> None:
             assert {_outcome(answer, signal) for signal in cloud.paths} == {Unavailable}
 
 
+@in_quiet_time
 async def test_proxies_are_never_used(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxy variables change nothing: a link-local service is behind no proxy."""
     clock = FakeClock()
@@ -141,6 +145,7 @@ async def test_proxies_are_never_used(cloud: Cloud, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("behaviour", [hang, reset, body("<html>")])
+@in_quiet_time
 async def test_leaving_leaves_nothing(cloud: Cloud, behaviour: object) -> None:
     """Neither a task nor a connection outlives the context, whatever was under way."""
     before = asyncio.all_tasks()
@@ -166,15 +171,16 @@ def _ours(before: set[asyncio.Task[object]], server: RawServer) -> set[asyncio.T
 
 
 @pytest.mark.parametrize("fault", sorted(BEHAVIOURS))
+@in_quiet_time
 async def test_detection_never_raises(cloud: Cloud, fault: str) -> None:
     """Whatever answers in the cloud's place, it is quickly a no, and nothing stays open."""
     before = asyncio.all_tasks()
     async with RawServer() as server:
         for path in (*cloud.calm, *cloud.paths.values(), cloud.identity_path):
             server.routes[path] = BEHAVIOURS[fault]
-        began = time.monotonic()
+        began = virtual_now()
         assert await cloud.provider(server.url, FakeClock()).detect() is False
-        assert time.monotonic() - began < 2
+        assert since(began) < 2
         # One request; the HTTP client itself repeats it once when the connection is cut.
         assert len(server.requests) <= 2
         assert len({(asked.method, asked.path) for asked in server.requests}) <= 1
@@ -182,6 +188,7 @@ async def test_detection_never_raises(cloud: Cloud, fault: str) -> None:
         await server.wait_until_idle()
 
 
+@in_quiet_time
 async def test_detection_tells_the_clouds_apart(cloud: Cloud) -> None:
     """Of all providers only the cloud's own takes its service for its own."""
     async with cloud.server() as server:
@@ -190,6 +197,7 @@ async def test_detection_tells_the_clouds_apart(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("fault", sorted(BEHAVIOURS))
+@in_quiet_time
 async def test_a_fault_of_the_identity(cloud: Cloud, fault: str) -> None:
     """Not knowing who we are is a `ProviderError`, and is asked again."""
     async with cloud.server() as server, cloud.provider(server.url, FakeClock()) as provider:

@@ -43,10 +43,10 @@ class Store(Protocol):
 
     @property
     def is_conditional(self) -> bool:
-        """Tell whether the store enforces `put_if`; asked of it once, by writing below `.probe`, then known."""
+        """Tell whether the store enforces `put_if`; found out once, by writing below `.probe`, then known."""
 
     def put(self, key: str, body: bytes) -> None:
-        """Store a small object whole; at return it survives a power cut, and no reader ever saw a part of it."""
+        """Store a small object whole; at return it survives a power cut; nobody ever reads a part of it."""
 
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
         """Store a small object if it is still the one that was read, and return its new version.
@@ -72,8 +72,9 @@ class Store(Protocol):
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
         """Store a large object in parts, some at once, and return each part's CRC-32 in order.
 
-        The checksums are of the bytes that were sent. Parts that fail are sent again. Whatever ends the upload
-        early, also what `on_part` raises, leaves no object and, as far as the store lets us, no parts.
+        The checksums are of the bytes that were sent; no bytes have no parts. Parts that fail are sent again.
+        Whatever ends the upload early, also what `on_part` raises, leaves no object and, as far as the store
+        lets us, no parts. At return nobody reads the body any more.
 
         Args:
             key: of the object.

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """An S3 bucket as a checkpoint store, through boto3: AWS, DigitalOcean Spaces, and what speaks like them.
 
-Never through botocore's CRT mode: it does not honour an endpoint. Credentials come from the environment and
-are never logged. Whether the bucket keeps versions, or for how long, is the user's choice.
+Credentials come from the environment and are never logged. Whether the bucket keeps versions is its owner's
+choice.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
+import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError, StoreMissing
+from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError, StoreMissing
+from spotwatch.train import s3_read, s3_upload
 from spotwatch.train.bulk import Bulk
 from spotwatch.train.pacing import Pace
-from spotwatch.train.store import CHUNK_BYTES, Entry
+from spotwatch.train.parts import Body
+from spotwatch.train.probe import NotConditional, probe
+from spotwatch.train.s3_bucket import Bucket, code_of, status_of
+from spotwatch.train.store import Entry, OnPart
 
-# S3 allows 10,000 parts of 5 MiB to 5 GiB (docs.aws.amazon.com, "Multipart upload limits", 2026-11-29).
-_LEAST_PART_BYTES = 16 * 2**20
-_MOST_PARTS = 9_000
-_MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+log = logging.getLogger("spotwatch.train")
+
+_PRECONDITION_FAILED, _NOT_IMPLEMENTED = 412, 501
+# AWS says so of a write that met another one; `Bucket.ask` has asked again before this is seen.
+_BUSY = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_REFUSING = frozenset({"NotImplemented", "InvalidArgument", "InvalidRequest"})
 
 
 def aws_options(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -70,7 +75,7 @@ class S3Store:
         options: for boto3's client: endpoint, region, credentials.
         scheme: how the URL shown to people begins.
         pace: of uploads; None: no limit.
-        bulk: what moves large bodies; None: this store, through boto3.
+        bulk: what moves large bodies; None: this store, in this process.
     """
 
     def __init__(
@@ -83,140 +88,166 @@ class S3Store:
         pace: Pace | None = None,
         bulk: Bulk | None = None,
     ) -> None:
-        self._bucket = bucket
+        self._bucket = Bucket(bucket, options, scheme=scheme)
         self._prefix = prefix
-        self._options = dict(options)
-        self._scheme = scheme
         self._pace = pace or Pace(None)
         self._bulk = bulk
         self._lock = threading.Lock()
-        self._made: Any = None
+        self._is_conditional: bool | None = None
 
     @property
     def url(self) -> str:
         """Return the root, as given."""
-        return f"{self._scheme}://{self._bucket}/{self._prefix}"
+        return self._bucket.url(self._prefix)
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        """Store `body`, in parts when it is large; S3 shows an object only when it is whole."""
-        from boto3.s3.transfer import TransferConfig  # noqa: PLC0415 - boto3 is imported when first used
+    @property
+    def is_conditional(self) -> bool:
+        """Tell whether the bucket enforces If-Match and If-None-Match."""
+        with self._lock:
+            if self._is_conditional is None:
+                self._is_conditional = probe(self)
+            return self._is_conditional
 
-        part = max(_LEAST_PART_BYTES, -(-len(body) // _MOST_PARTS))
-        config = TransferConfig(
-            multipart_threshold=part,
-            multipart_chunksize=part,
-            max_concurrency=8,
-            # Left to choose, boto3 may take CRT on some machine types, and that goes to AWS whatever we say.
-            preferred_transfer_client="classic",
-        )
-        with self._told("write", key) as client:
-            client.upload_fileobj(_Reader(body), self._bucket, self._key(key), Config=config)
+    def put(self, key: str, body: bytes) -> None:
+        """Store `body`; S3 shows an object only when it is whole."""
+        at = self._at(key)
+        self._ask("write", key, lambda s3: s3.put_object(**at, Body=body))
+
+    def put_if(self, key: str, body: bytes, version: str | None) -> str:
+        """Store `body` by If-None-Match or If-Match and return its ETag."""
+        at = self._at(key)
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            answer = self._ask("write", key, lambda s3: s3.put_object(**at, Body=body, **condition))
+        except StoreError as error:
+            return self._refused(key, body, error)
+        return str(answer["ETag"])
 
     def get(self, key: str, *, most_bytes: int) -> bytes:
         """Return the whole object."""
-        pieces: list[bytes] = []
-        size = 0
-        for piece in self.stream(key):
-            size += len(piece)
-            if size > most_bytes:
-                raise CheckpointCorrupt(f"{self.url}/{key} has more than {most_bytes} bytes")
-            pieces.append(piece)
-        return b"".join(pieces)
+        return self.read(key, most_bytes=most_bytes)[0]
 
-    def stream(self, key: str) -> Iterator[bytes]:
-        """Yield the object in pieces."""
-        with self._told("read", key) as client:
-            body = client.get_object(Bucket=self._bucket, Key=self._key(key))["Body"]
-            with contextlib.closing(body):
-                yield from body.iter_chunks(CHUNK_BYTES)
+    def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
+        """Return the whole object and its ETag."""
+        return s3_read.read_whole(self._bucket, self._key(key), most_bytes)
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+        """Store a large body in parts and compare the size that the bucket reports."""
+        full = self._key(key)
+        crcs = self._bulk.upload(full, body, on_part) if self._bulk else None
+        if crcs is None:
+            crcs = s3_upload.upload(self._bucket, full, body, on_part, self._pace)
+        size = self.size_bytes(key)
+        if size != body.size_bytes:
+            self.delete(key)
+            raise StoreError(
+                f"{self._bucket.url(full)} has {size} bytes after {body.size_bytes} were sent; "
+                "it is removed, save again"
+            )
+        return crcs
+
+    def read_into(self, key: str, begin: int, target: memoryview) -> None:
+        """Fill `target` by a Range request."""
+        full = self._key(key)
+        if self._bulk is None or not self._bulk.read_into(full, begin, target):
+            s3_read.read_range(self._bucket, full, begin, target)
 
     def size_bytes(self, key: str) -> int:
-        """Return the size that the store reports."""
-        with self._told("read", key) as client:
-            head = client.head_object(Bucket=self._bucket, Key=self._key(key))
-        return int(head["ContentLength"])
+        """Return the size that the bucket reports."""
+        return self._bucket.size_bytes(self._key(key))
 
     def list(self) -> Iterator[Entry]:
         """Yield every object below the root, page by page."""
-        root = f"{self._prefix}/"
-        with self._told("list", "") as client:
-            for page in client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=root):
-                for item in page.get("Contents", ()):
-                    yield Entry(item["Key"][len(root) :], int(item["Size"]))
+        root = self._key("")
+        more: dict[str, str] = {}
+        while True:
+            page = self._list("list_objects_v2", more)
+            for item in page.get("Contents", ()):
+                yield Entry(item["Key"][len(root) :], int(item["Size"]))
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
         """Remove the object. One at a time: the bulk call needs a checksum that some stores do not know."""
-        with self._told("delete", key) as client:
-            client.delete_object(Bucket=self._bucket, Key=self._key(key))
+        at = self._at(key)
+        self._ask("delete", key, lambda s3: s3.delete_object(**at))
+
+    def abort_uploads(self) -> int:
+        """Remove the parts of uploads below the root that were never finished; return how many uploads."""
+        uploads = list(self._uploads())
+        for full, upload_id in uploads:
+            self._abort(full, upload_id)
+        return len(uploads)
+
+    def prepare(self) -> None:
+        """Start what takes long to start, and return at once."""
+        if self._bulk:
+            self._bulk.prepare()
+
+    def close(self) -> None:
+        """End what was started for large bodies."""
+        if self._bulk:
+            self._bulk.close()
+
+    def _list(self, method: str, more: Mapping[str, str]) -> Any:
+        root = self._key("")
+
+        def once(s3: Any) -> Any:
+            return getattr(s3, method)(Bucket=self._bucket.name, Prefix=root, **more)
+
+        return self._ask("list", "", once)
+
+    def _uploads(self) -> Iterator[tuple[str, str]]:
+        # Full keys and ids.
+        more: dict[str, str] = {}
+        while True:
+            try:
+                page = self._list("list_multipart_uploads", more)
+            except StoreError as error:
+                if status_of(error.__cause__) != _NOT_IMPLEMENTED:
+                    raise
+                log.info("parts of broken uploads stay in %s: it cannot list them", self.url)
+                return
+            for item in page.get("Uploads", ()):
+                # Some stores list those of the whole bucket.
+                if item["Key"].startswith(self._key("")):
+                    yield item["Key"], item["UploadId"]
+            if not page.get("IsTruncated"):
+                return
+            more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def _abort(self, full: str, upload_id: str) -> None:
+        at = self._bucket.at(full)
+        try:
+            self._bucket.ask(
+                "abort the upload of", full, lambda s3: s3.abort_multipart_upload(**at, UploadId=upload_id)
+            )
+        except StoreError as error:
+            if code_of(error.__cause__) != "NoSuchUpload":
+                raise
+
+    def _refused(self, key: str, body: bytes, error: StoreError) -> str:
+        status, code = status_of(error.__cause__), code_of(error.__cause__)
+        if status == _NOT_IMPLEMENTED or code in _REFUSING:
+            raise NotConditional(str(error)) from error
+        if status == _PRECONDITION_FAILED or code in _BUSY:
+            # It may be our own earlier try, whose answer was lost, that now stands in the way.
+            try:
+                found, version = self.read(key, most_bytes=len(body))
+            except (StoreMissing, CheckpointCorrupt):
+                found = None
+            if found == body:
+                return version
+        elif not isinstance(error, StoreMissing):
+            raise error
+        raise StoreConflict(f"{self._bucket.url(self._key(key))} was written by another: {error}") from error
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}"
 
-    def _client(self) -> Any:
-        import boto3  # noqa: PLC0415 - a second, and only trainers that save to S3 pay it
-        from botocore.config import Config  # noqa: PLC0415 - as above
+    def _at(self, key: str) -> dict[str, str]:
+        return self._bucket.at(self._key(key))
 
-        with self._lock:
-            if self._made is None:
-                # Other stores than AWS may refuse the newer checksum trailers; ours are in the manifest.
-                checksums = (
-                    {
-                        "request_checksum_calculation": "when_required",
-                        "response_checksum_validation": "when_required",
-                    }
-                    if self._options.get("endpoint_url")
-                    else {}
-                )
-                config = Config(
-                    connect_timeout=5,
-                    read_timeout=60,
-                    retries={"mode": "standard", "total_max_attempts": 5},
-                    max_pool_connections=16,
-                    **checksums,
-                )
-                self._made = boto3.session.Session().client("s3", config=config, **self._options)
-            return self._made
-
-    @contextlib.contextmanager
-    def _told(self, deed: str, key: str) -> Iterator[Any]:
-        from boto3.exceptions import Boto3Error  # noqa: PLC0415 - as above
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - as above
-
-        try:
-            yield self._client()
-        except ClientError as error:
-            told = error.response.get("Error", {})
-            text = f"cannot {deed} {self.url}/{key}: {told.get('Code')} {told.get('Message', '')}".rstrip()
-            if told.get("Code") in _MISSING:
-                raise StoreMissing(text) from error
-            raise StoreError(text) from error
-        except (BotoCoreError, Boto3Error, OSError) as error:
-            raise StoreError(f"cannot {deed} {self.url}/{key}: {error}") from error
-
-
-class _Reader(io.RawIOBase):
-    """A buffer as a file, so that boto3 copies one part at a time and never the whole."""
-
-    def __init__(self, body: bytes | memoryview) -> None:
-        self._view = memoryview(body).cast("B")
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, target: Any) -> int:
-        piece = self._view[self._at : self._at + len(target)]
-        target[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
+    def _ask(self, deed: str, key: str, call: Callable[[Any], Any]) -> Any:
+        return self._bucket.ask(deed, self._key(key), call)

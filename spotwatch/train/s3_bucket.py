@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One S3 bucket through boto3: how its client is made, when to ask it again, and its errors in our words.
+
+It knows nothing of stores. Never botocore's CRT mode: that does not honour an endpoint. botocore's retries
+are off: they draw from Python's global random state, which is the trainer's, and part of its checkpoint.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from spotwatch.errors import ConfigError, StoreError, StoreMissing
+
+TRIES = 6
+_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 8.0
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
+_MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+# Those that want another try though their status does not say so (docs.aws.amazon.com, S3 "Error responses",
+# 2026-11-29).
+_PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "Throttling"})
+_PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
+
+T = TypeVar("T")
+
+
+class Bucket:
+    """One bucket; threads may use it at once.
+
+    Args:
+        name: the bucket must exist.
+        options: for boto3's client: endpoint, region, credentials.
+        scheme: how the URL shown to people begins.
+        tries: of each request.
+    """
+
+    def __init__(
+        self, name: str, options: Mapping[str, Any], *, scheme: str = "s3", tries: int = TRIES
+    ) -> None:
+        self.name = name
+        self.options = dict(options)
+        self._scheme = scheme
+        self._tries = tries
+        self._random = random.SystemRandom()
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def url(self, key: str) -> str:
+        """Return what people are shown for an object."""
+        return f"{self._scheme}://{self.name}/{key}"
+
+    def at(self, key: str) -> dict[str, str]:
+        """Return the object as boto3's methods want it."""
+        return {"Bucket": self.name, "Key": key}
+
+    @property
+    def client(self) -> Any:
+        """Return boto3's client, made when first asked for.
+
+        Raises:
+            ConfigError: boto3 cannot use the endpoint.
+        """
+        import boto3  # noqa: PLC0415 - half a second, and only trainers that save to S3 pay it
+        from botocore.config import Config  # noqa: PLC0415 - as above
+
+        with self._lock:
+            if self._client is None:
+                config = Config(
+                    connect_timeout=5,
+                    read_timeout=60,
+                    retries={"mode": "standard", "total_max_attempts": 1},
+                    max_pool_connections=32,
+                    # Other stores than AWS refuse the newer checksum trailers; AWS is given ours.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                )
+                try:
+                    self._client = boto3.session.Session().client("s3", config=config, **self.options)
+                except ValueError as error:
+                    raise ConfigError(f"{self.url('')}: {error}; check the endpoint's URL") from error
+            return self._client
+
+    @property
+    def is_aws(self) -> bool:
+        """Tell whether it is Amazon's own, wherever the endpoint was configured."""
+        host = urlsplit(self.client.meta.endpoint_url).hostname or ""
+        return host.endswith(_AWS)
+
+    def ask(
+        self, deed: str, key: str, call: Callable[[Any], T], *, ended: threading.Event | None = None
+    ) -> T:
+        """Return what `call` makes of the client; ask again, with growing pauses, what may succeed later.
+
+        Args:
+            deed: for the error: "read", "write".
+            key: of the object, for the error.
+            call: one request with all that belongs to it; it may be called several times.
+            ended: set by someone who no longer wants an answer.
+
+        Raises:
+            StoreMissing: there is no such object.
+            StoreError: anything else that the bucket, the network or boto3 says.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - as above
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - boto3 brings it
+
+        ended = ended or threading.Event()
+        tried = 0
+        while True:
+            try:
+                return call(self.client)
+            except (ClientError, BotoCoreError, HTTPError, OSError) as error:
+                tried += 1
+                if tried >= self._tries or not _may_pass(error) or ended.wait(self._pause_seconds(tried)):
+                    raise self._told(deed, key, error) from error
+
+    def size_bytes(self, key: str) -> int:
+        """Return the size of an object; raise `StoreMissing` without one."""
+        try:
+            return int(self.ask("read", key, lambda s3: s3.head_object(**self.at(key)))["ContentLength"])
+        except StoreError:
+            # An answer to HEAD has no body: no bucket looks like no object, and nothing says why.
+            self.ask("read", key, lambda s3: s3.get_object(**self.at(key), Range="bytes=0-0")["Body"].close())
+            raise
+
+    def _pause_seconds(self, tried: int) -> float:
+        longest = min(_PAUSE_SECONDS * 2.0**tried, _LONGEST_PAUSE_SECONDS)
+        return longest * self._random.uniform(0.5, 1.0)
+
+    def _told(self, deed: str, key: str, error: Exception) -> StoreError:
+        text = f"cannot {deed} {self.url(key)}: "
+        code = code_of(error)
+        if not code:
+            return StoreError(text + str(error))
+        told = getattr(error, "response", {}).get("Error", {})
+        text += f"{code} {told.get('Message', '')}".rstrip()
+        if code in _MISSING:
+            return StoreMissing(text)
+        if status_of(error) == HTTP_DENIED:
+            text += "; check the credentials, the bucket's policy and the clock"
+        return StoreError(text)
+
+
+HTTP_DENIED = 403
+
+
+def code_of(error: BaseException | None) -> str:
+    """Return the code with which the store refused, as `NoSuchKey`; empty when it did not answer."""
+    told = getattr(error, "response", {}).get("Error", {})
+    return str(told.get("Code", ""))
+
+
+def status_of(error: BaseException | None) -> int:
+    """Return the HTTP status with which the store refused; 0 when it did not answer."""
+    told = getattr(error, "response", {}).get("ResponseMetadata", {})
+    return int(told.get("HTTPStatusCode", 0))
+
+
+def _may_pass(error: Exception) -> bool:
+    from botocore import exceptions as told  # noqa: PLC0415 - as above
+
+    if isinstance(error, told.ClientError):
+        return status_of(error) in _PASSING_STATUSES or code_of(error) in _PASSING
+    lasting = isinstance(error, told.BotoCoreError) and not isinstance(
+        error, (told.HTTPClientError, told.ConnectionError, told.IncompleteReadError)
+    )
+    return not lasting

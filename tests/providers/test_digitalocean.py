@@ -29,6 +29,8 @@ from spotwatch.webhooks import signed_headers
 
 SECRET = bytes(range(32))
 OURS = 512345678
+MILLISECOND = timedelta(milliseconds=1)
+"""Moments are kept to that."""
 KEYS = {
     "id": str(OURS),
     "hostname": "spot-trainer-01",
@@ -138,7 +140,6 @@ class Shop:
             state_dir=self.tmp_path if kept else None,
             webhook_secrets=secrets,
         )
-        config.setdefault("timeout_seconds", 0.5)
         return Desk(DigitalOcean(Config(endpoint=self.metadata.endpoint, **config), context), self.clock)
 
 
@@ -159,7 +160,7 @@ async def desk(shop: Shop) -> AsyncIterator[Desk]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition with a time limit."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while not condition():  # noqa: ASYNC110 - what is awaited has no event of its own
             await asyncio.sleep(0.01)
 
@@ -168,13 +169,14 @@ async def test_a_signed_reclaim_is_a_notice(desk: Desk) -> None:
     """It carries the time given, as a target within two hours."""
     before = desk.clock.now()
     verdict = await desk.reclaim(90)
+    after = desk.clock.now()
     notice = await desk.only()
     assert (verdict.status, verdict.result) == (202, "accepted")
     assert (notice.kind, notice.certainty, notice.signal) == (Kind.RECLAIM, Certainty.TARGET, "webhook")
     assert (notice.evidence, notice.window_seconds, notice.is_final) == (Evidence.STRONG, 7200.0, True)
     assert notice.id.startswith(f"digitalocean:{OURS}:reclaim:")
     assert notice.deadline is not None
-    assert abs((notice.deadline - before).total_seconds() - 5400) < 1
+    assert before - MILLISECOND <= notice.deadline - timedelta(minutes=90) <= after
     assert notice.issued_at is not None
 
 
@@ -209,7 +211,7 @@ async def test_the_poll_wakes_at_once(shop: Shop) -> None:
         await desk.ask()
         waiting = asyncio.create_task(desk.provider.wait())
         await desk.reclaim()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(15):
             await waiting
         assert (await desk.ask()).notices
 
@@ -219,7 +221,7 @@ async def test_without_a_push_the_interval_passes(shop: Shop) -> None:
     desk = shop.open(interval_seconds=0.05)
     async with desk.provider:
         await desk.ask()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(15):
             await desk.provider.wait()
 
 
@@ -230,9 +232,10 @@ async def test_no_time_is_two_hours_and_none_is_farther(
     """A missing time is the two hours aimed at; a past one is passed on as it is."""
     before = desk.clock.now()
     await desk.reclaim(minutes)
+    after = desk.clock.now()
     notice = await desk.only()
     assert notice.deadline is not None
-    assert abs((notice.deadline - before).total_seconds() - wanted) < 2
+    assert before - MILLISECOND <= notice.deadline - timedelta(seconds=wanted) <= after
 
 
 async def test_for_one_event_the_earliest_time_counts(desk: Desk) -> None:

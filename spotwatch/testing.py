@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fakes for tests, ours and yours: a clock on virtual time, so that a two-hour window passes at once.
+"""Fakes for tests, ours and yours: virtual time, in which a two-hour window passes at once, and a store.
 
-It does not fake files, processes or HTTP: those are cheap enough to be real. Standard library only.
+They do not fake files, processes or HTTP: those are cheap enough to be real. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
+import threading
+import zlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreMissing
+
+if TYPE_CHECKING:  # whoever wants virtual time alone is spared the trainer's side
+    from spotwatch.train.parts import Body
+    from spotwatch.train.store import Entry, OnPart
 
 T = TypeVar("T")
 
@@ -121,3 +129,96 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on a new `VirtualLoop` and return its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+class MemoryStore:
+    """A checkpoint store in a dictionary, as `spotwatch.train.store.Store` wants it; gone with the process.
+
+    Args:
+        is_conditional: False: it says that it does not enforce conditional writes, as some stores do not.
+    """
+
+    url = "memory://"
+
+    def __init__(self, *, is_conditional: bool = True) -> None:
+        self.is_conditional = is_conditional
+        self.objects: dict[str, bytes] = {}
+        """By key; a test may damage them."""
+        self._versions: dict[str, int] = {}
+        self._count = 0
+        self._lock = threading.RLock()
+
+    def put(self, key: str, body: bytes) -> None:
+        """Keep `body`."""
+        with self._lock:
+            self._count += 1
+            self._versions[key] = self._count
+            self.objects[key] = bytes(body)
+
+    def put_if(self, key: str, body: bytes, version: str | None) -> str:
+        """Keep `body` if `version` is still the present one, and return the new one."""
+        with self._lock:
+            if version != self._version(key):
+                raise StoreConflict(f"{key} is of version {self._version(key)}, not {version}")
+            self.put(key, body)
+            return str(self._versions[key])
+
+    def get(self, key: str, *, most_bytes: int) -> bytes:
+        """Return an object."""
+        return self.read(key, most_bytes=most_bytes)[0]
+
+    def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
+        """Return an object and its version."""
+        with self._lock:
+            body = self._body(key)
+            if len(body) > most_bytes:
+                raise CheckpointCorrupt(f"{key} has {len(body)} bytes, more than {most_bytes}")
+            return body, str(self._version(key))
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+        """Keep a body, and return the CRC-32 of each part."""
+        parts: list[bytes] = []
+        for part in body.parts():
+            parts.append(bytes(part))
+            on_part(sum(map(len, parts)))
+        self.put(key, b"".join(parts))
+        return tuple(f"{zlib.crc32(part):08x}" for part in parts)
+
+    def read_into(self, key: str, begin: int, target: memoryview) -> None:
+        """Fill `target` from byte `begin` on."""
+        body = self._body(key)[begin : begin + len(target)]
+        if len(body) < len(target):
+            raise CheckpointCorrupt(f"{key} ends before byte {begin + len(target)}")
+        target[:] = body
+
+    def size_bytes(self, key: str) -> int:
+        """Return the size of an object."""
+        return len(self._body(key))
+
+    def list(self) -> Iterator[Entry]:
+        """Yield every object."""
+        from spotwatch.train.store import Entry  # noqa: PLC0415 - see the guarded import above
+
+        with self._lock:
+            entries = [Entry(key, len(body)) for key, body in self.objects.items()]
+        return iter(entries)
+
+    def delete(self, key: str) -> None:
+        """Forget an object."""
+        with self._lock:
+            self.objects.pop(key, None)
+            self._versions.pop(key, None)
+
+    def abort_uploads(self) -> int:
+        """Return 0: an upload that did not end left nothing."""
+        return 0
+
+    def _body(self, key: str) -> bytes:
+        try:
+            return self.objects[key]
+        except KeyError:
+            raise StoreMissing(f"there is no {key}") from None
+
+    def _version(self, key: str) -> str | None:
+        version = self._versions.get(key)
+        return None if version is None else str(version)

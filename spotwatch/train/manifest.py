@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt
 from spotwatch.model import JSON, from_rfc3339, to_rfc3339
+from spotwatch.train.parts import crc32, joined_crc32
 
 FORMAT = "spotwatch-checkpoint"
 VERSION = 1
@@ -28,15 +28,16 @@ _DIR = re.compile(r"step-(\d{9,15})-(?:g(\d{1,9})-)?[A-Za-z0-9]{1,32}")
 MOST_STEPS = 10**15 - 1
 _MOST_GENERATION = 10**9 - 2
 """The next life's still fits into a directory's name."""
-_FILE = re.compile(r"rank-\d{5}\.safetensors")
+RANK_FILE = "rank-{:05d}.safetensors"
+MOST_RANKS = 100_000
+_CRC = re.compile(r"[0-9a-f]{8}")
+# An object of S3 has at most 5 TiB, a part 5 GiB ("Multipart upload limits", 2026-11-29); others allow more.
+_MOST_PART_BYTES = 5 * 2**30
+_MOST_FILE_BYTES = 2**53
+_MOST_PARTS = 10_000
 # The manifest's own checksum stands in its first bytes, and is computed with zeros in its place.
 _SEAL = re.compile(rb'\{"crc32":"([0-9a-f]{8})",')
 _SEAL_AT = len(b'{"crc32":"')
-
-
-def crc32(body: bytes | bytearray | memoryview) -> str:
-    """Return the CRC-32 (zlib) of `body` as eight hexadecimal digits."""
-    return f"{zlib.crc32(body):08x}"
 
 
 def new_dir(step: int, generation: int) -> str:
@@ -59,6 +60,30 @@ class File:
     name: str
     size_bytes: int
     crc32: str
+    """Of the whole, as `parts.joined_crc32` gives it."""
+    part_bytes: int
+    """Of every part but the last."""
+    parts: tuple[str, ...]
+    """The CRC-32 of each part, in order; none for an empty file."""
+
+    @classmethod
+    def of(cls, name: str, size_bytes: int, part_bytes: int, parts: Sequence[str]) -> File:
+        """Return the file whose parts have these checksums.
+
+        Raises:
+            ValueError: so many parts do not make so many bytes.
+        """
+        if not 0 < part_bytes <= _MOST_PART_BYTES or not 0 <= size_bytes <= _MOST_FILE_BYTES:
+            raise ValueError(f"{name!r} has {size_bytes} bytes in parts of {part_bytes}")
+        if len(parts) != -(-size_bytes // part_bytes) or len(parts) > _MOST_PARTS:
+            raise ValueError(f"{name!r} has {len(parts)} parts of {part_bytes} for {size_bytes} bytes")
+        whole = joined_crc32(parts, size_bytes, part_bytes)
+        return cls(name=name, size_bytes=size_bytes, crc32=whole, part_bytes=part_bytes, parts=tuple(parts))
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return the first byte of a part, and the byte after its last."""
+        begin = index * self.part_bytes
+        return begin, min(begin + self.part_bytes, self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +100,12 @@ class Manifest:
     files: tuple[File, ...]
     state: Mapping[str, JSON]
     """Non-tensor state by file, for example `rank-00000.safetensors`."""
+    tensors: JSON | None = None
+    """Where the parts of sharded tensors lie; None: every file holds whole ones."""
     world_size: int = 1
     writer: str = ""
+    healthy: bool = True
+    """False: kept to be looked at, and never gone on from."""
     versions: Mapping[str, JSON]
 
     @property
@@ -103,9 +132,11 @@ class Manifest:
             "created_at": to_rfc3339(self.created_at),
             "writer": self.writer,
             "world_size": self.world_size,
+            "healthy": self.healthy,
             "versions": dict(self.versions),
-            "files": [{"name": f.name, "size_bytes": f.size_bytes, "crc32": f.crc32} for f in self.files],
+            "files": [asdict(file) | {"parts": list(file.parts)} for file in self.files],
             "state": dict(self.state),
+            "tensors": self.tensors,
         }
         body = json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         return body[:_SEAL_AT] + crc32(body).encode() + body[_SEAL_AT + 8 :]
@@ -127,26 +158,40 @@ class Manifest:
             )
         try:
             manifest = cls(
-                run_id=row["run_id"],
-                dir=row["dir"],
-                step=row["step"],
-                generation=row["generation"],
+                run_id=_text(row["run_id"]),
+                dir=_text(row["dir"]),
+                step=_whole(row["step"]),
+                generation=_whole(row["generation"]),
                 parent=row["parent"],
                 created_at=from_rfc3339(row["created_at"]),
-                files=tuple(File(**file) for file in row["files"]),
+                files=tuple(_file(file) for file in row["files"]),
                 state=row["state"],
-                world_size=row["world_size"],
-                writer=row["writer"],
+                tensors=row["tensors"],
+                world_size=_whole(row["world_size"]),
+                writer=_text(row["writer"]),
+                healthy=row["healthy"],
                 versions=row["versions"],
             )
-            named = order_of(manifest.dir)
-            if named is None or named[1] != manifest.step:
-                raise ValueError(f"step {manifest.step} in {manifest.dir!r}")
-            if not all(_FILE.fullmatch(file.name) and file.size_bytes >= 0 for file in manifest.files):
-                raise ValueError("a file's name is not rank-NNNNN.safetensors")
+            manifest._check()
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointCorrupt(f"not a manifest: {error!r}") from error
         return manifest
+
+    def _check(self) -> None:
+        named = order_of(self.dir)
+        if named is None or named[1] != self.step or named[0] not in (0, self.generation):
+            raise ValueError(f"step {self.step} of generation {self.generation} in {self.dir!r}")
+        if self.parent is not None and order_of(self.parent) is None:
+            raise ValueError(f"parent {str(self.parent)[:80]!r}")
+        if type(self.healthy) is not bool or not isinstance(self.versions, dict):
+            raise ValueError("healthy is no boolean, or versions is no object")
+        names = [file.name for file in self.files]
+        if not 1 <= self.world_size <= MOST_RANKS or len(names) != self.world_size:
+            raise ValueError(f"{len(names)} files of {self.world_size} ranks")
+        if names != [RANK_FILE.format(rank) for rank in range(len(names))]:
+            raise ValueError("the files are not rank-00000.safetensors and so on")
+        if not isinstance(self.state, dict) or self.state.keys() != set(names):
+            raise ValueError("state is not there for each file, and for nothing else")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +240,31 @@ class Latest:
             )
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointCorrupt(f"LATEST names no checkpoint: {error!r}") from error
+
+
+def _file(row: Mapping[str, Any]) -> File:
+    if "parts" not in row:
+        raise ValueError("the files are listed without the checksums of their parts")
+    if not isinstance(row["parts"], list) or not all(_CRC.fullmatch(part) for part in row["parts"]):
+        raise ValueError(f"{str(row['name'])[:80]!r} has a part without a CRC-32")
+    name, size_bytes, part_bytes = _text(row["name"]), _whole(row["size_bytes"]), _whole(row["part_bytes"])
+    file = File.of(name, size_bytes, part_bytes, row["parts"])
+    if file.crc32 != row["crc32"]:
+        raise ValueError(f"the checksums of the parts of {name[:80]!r} do not make that of the whole")
+    return file
+
+
+def _whole(value: object) -> int:
+    # A truth value would pass for 0 or 1, and a fraction for a size.
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:40]} is no whole number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]} is no text")
+    return value
 
 
 def _object(body: bytes) -> dict[str, Any]:

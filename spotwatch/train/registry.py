@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints of one run in a store: publish one, find one that verifies, remove old ones.
+"""The checkpoints of one run in a store: upload and publish one, find those there are, set bad ones aside.
 
-The order of writes is the promise: files, manifest, LATEST, then both are read again. It decides neither when
-to save nor what to do with a failure, and never deletes what LATEST or its parent names.
+The order of writes is the promise: files, manifest, LATEST, then both are read again, and nothing is ever
+overwritten. It decides neither when to save nor what to do with a failure.
 """
 
 from __future__ import annotations
@@ -11,46 +11,35 @@ import logging
 import os
 import platform
 import secrets
-import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError, StoreMissing
+from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
 from spotwatch.model import JSON
+from spotwatch.train import listing, pointer, pruning, quarantine
+from spotwatch.train.listing import Candidate, Found, found_in
 from spotwatch.train.manifest import (
-    LATEST,
     MANIFEST,
     MOST_MANIFEST_BYTES,
+    RANK_FILE,
     File,
     Latest,
     Manifest,
-    crc32,
     new_dir,
-    order_of,
 )
-from spotwatch.train.store import Store
+from spotwatch.train.parts import Body, crc32
+from spotwatch.train.store import PROBE, Entry, OnPart, Store
+
+__all__ = ["RANK_FILE", "Found", "Registry"]
 
 log = logging.getLogger("spotwatch.train")
 
-_MOST_LATEST_BYTES = 64 * 1024
-RANK_FILE = "rank-{:05d}.safetensors"
+_SIZES_AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A directory that a listing shows."""
-
-    dir: str
-    order: tuple[int, int]
-    """(generation, step): a later life of the run outranks a higher step of an earlier one."""
-    keys: tuple[str, ...]
-
-    @property
-    def is_complete(self) -> bool:
-        """Tell whether its manifest is there; it is written last."""
-        return f"{self.dir}/{MANIFEST}" in self.keys
+def _nothing() -> None:
+    """Let everything be written: no lease is held."""
 
 
 class Registry:
@@ -58,7 +47,7 @@ class Registry:
 
     Args:
         store: opened at the root of the run.
-        run_id: written into each manifest, and expected there.
+        run_id: the run; a manifest of another one is refused.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -66,191 +55,234 @@ class Registry:
         self.run_id = run_id
         # Host and process repeat, in containers always: the rest makes it this one and no other.
         self.writer = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
+        """The same on all ranks of a run, once it has resumed."""
         self.generation = 1
         """One more than that of the life of the run before this one."""
         self.parent: str | None = None
         """The last checkpoint that counted."""
         self.bad: set[str] = set()
         """Directories that did not verify in this life."""
+        self.lease_check: Callable[[], None] = _nothing
+        """Asked before anything is written; raises `RunTaken` when the run is another's."""
+        self.prune_failures = 0
+        """How often pruning was broken off by the store."""
+        self._under_way = ""
+        self._probes: frozenset[str] = frozenset()
 
     def latest(self) -> Latest | None:
         """Return the pointer, None when there is none; raise `CheckpointCorrupt` when it cannot be read."""
-        try:
-            return Latest.from_bytes(self.store.get(LATEST, most_bytes=_MOST_LATEST_BYTES))
-        except StoreMissing:
-            return None
+        return pointer.read(self.store)
 
     def checkpoints(self) -> list[Found]:
         """Return every checkpoint directory, complete or not, the highest (generation, step) first."""
-        keys: dict[str, list[str]] = defaultdict(list)
-        for entry in self.store.list():
-            directory, slash, _ = entry.key.partition("/")
-            if slash:
-                keys[directory].append(entry.key)
-        found = [
-            Found(directory, order, tuple(names))
-            for directory, names in keys.items()
-            if (order := order_of(directory)) is not None
-        ]
-        return sorted(found, key=lambda f: (f.order, f.dir), reverse=True)
+        return found_in(self.store.list())
+
+    def candidates(self, latest: Latest | None, found: Sequence[Found]) -> list[Candidate]:
+        """Return what to resume from, best first; quarantined ones last."""
+        return listing.candidates(latest, found)
 
     def manifest(self, directory: str, expected_crc: str | None = None) -> Manifest:
         """Return the manifest in `directory`, every byte of it checked.
 
+        Args:
+            directory: of the checkpoint.
+            expected_crc: of the manifest's bytes; None takes any.
+
         Raises:
-            CheckpointCorrupt: it is missing, damaged, of another run, or not the one that LATEST means.
+            CheckpointCorrupt: it is missing, damaged, of another run, or not the one that was meant.
         """
+        return self.manifest_and_crc(directory, expected_crc)[0]
+
+    def manifest_and_crc(self, directory: str, expected_crc: str | None = None) -> tuple[Manifest, str]:
+        """Return what `manifest` returns, and the CRC-32 of its bytes."""
         try:
             body = self.store.get(f"{directory}/{MANIFEST}", most_bytes=MOST_MANIFEST_BYTES)
         except StoreMissing as error:
             raise CheckpointCorrupt(f"{directory} has no manifest") from error
-        if expected_crc is not None and crc32(body) != expected_crc:
+        crc = crc32(body)
+        if expected_crc not in (None, crc):
             raise CheckpointCorrupt(f"{directory}: the manifest is not the one that LATEST names")
         manifest = Manifest.from_bytes(body)
         if manifest.dir != directory or manifest.run_id != self.run_id:
             raise CheckpointCorrupt(f"{directory} holds the manifest of {manifest.run_id}/{manifest.dir}")
-        return manifest
+        return manifest, crc
 
-    def download(self, manifest: Manifest, name: str, between: Callable[[], None]) -> bytearray:
-        """Return a file of a checkpoint, its size and checksum verified on the way.
+    def new_dir(self, step: int) -> str:
+        """Return the directory of the next save; its name holds a token, so that no save ever used it."""
+        self._under_way = new_dir(step, self.generation)
+        return self._under_way
+
+    def upload(self, directory: str, name: str, body: Body, on_part: OnPart) -> File:
+        """Store one rank's file of a checkpoint, and return what the manifest is to say of it.
 
         Args:
-            manifest: of the checkpoint.
-            name: of the file.
-            between: called after each piece; what it raises ends the download.
+            directory: as `new_dir` gave it to the first rank.
+            name: `RANK_FILE` of this rank.
+            body: the bytes.
+            on_part: called with the bytes sent so far; what it raises ends the upload.
 
         Raises:
-            CheckpointCorrupt: it is missing, too short, too long, or a bit differs.
+            RunTaken: the run is another's; nothing was written.
+            StoreError: the store refuses; no object was left.
         """
-        wanted = next((f for f in manifest.files if f.name == name), None)
-        key = f"{manifest.dir}/{name}"
-        if wanted is None:
-            raise CheckpointCorrupt(f"{manifest.dir} lists no {name}")
+        self.lease_check()
+        self._fence()
+        crcs = self.store.upload(f"{directory}/{name}", body, on_part)
         try:
-            if self.store.size_bytes(key) != wanted.size_bytes:
-                raise CheckpointCorrupt(f"{key} has not the {wanted.size_bytes} bytes of its manifest")
-            buffer = bytearray(wanted.size_bytes)
-            at = crc = 0
-            for piece in self.store.stream(key):
-                if at + len(piece) > len(buffer):
-                    raise CheckpointCorrupt(f"{key} grew while it was read")
-                buffer[at : at + len(piece)] = piece
-                at += len(piece)
-                crc = zlib.crc32(piece, crc)
-                between()
-        except StoreMissing as error:
-            raise CheckpointCorrupt(f"{key} is missing") from error
-        if at != len(buffer) or f"{crc:08x}" != wanted.crc32:
-            raise CheckpointCorrupt(
-                f"{key}: checksum {crc:08x} over {at} bytes, the manifest says {wanted.crc32}"
-            )
-        return buffer
+            return File.of(name, body.size_bytes, body.part_bytes, crcs)
+        except ValueError as error:
+            raise StoreError(f"{self.store.url}/{directory}: uploaded, but {error}") from error
 
-    def candidates(self, latest: Latest | None, found: list[Found]) -> Iterator[tuple[str, str | None]]:
-        """Yield directories to resume from, best first, with the manifest checksum that LATEST gives."""
-        if latest is not None:
-            yield latest.dir, latest.manifest_crc
-        for checkpoint in found:
-            if checkpoint.is_complete and (latest is None or checkpoint.dir != latest.dir):
-                yield checkpoint.dir, None
-
-    def publish(
+    def publish(  # noqa: PLR0913 - a manifest has so many sides, each given by name
         self,
         *,
+        dir: str,  # noqa: A002 - the word of the manifest
         step: int,
-        body: memoryview,
-        state: JSON,
-        versions: dict[str, JSON],
+        files: Sequence[File],
+        state: Mapping[str, JSON],
+        tensors: JSON | None,
+        world_size: int,
+        healthy: bool,
+        versions: Mapping[str, JSON],
         now: Callable[[], datetime],
     ) -> Manifest:
-        """Store a checkpoint and move LATEST to it; at return both have been read back.
+        """Make a checkpoint of stored files and move LATEST to it; at return both have been read back.
+
+        Args:
+            dir: as `new_dir` returned it.
+            step: so many steps are contained.
+            files: of all ranks, in their order.
+            state: what is no tensor, by file.
+            tensors: where the parts of sharded ones lie; None without any.
+            world_size: how many ranks.
+            healthy: False: it is stored, but LATEST and `parent` stay; nobody goes on from it.
+            versions: of what wrote it.
+            now: returns the aware UTC time.
 
         Raises:
             RunTaken: LATEST is another writer's, of this life of the run or a later one; it was left alone.
             StoreError: something failed; LATEST names what it named before, or this very checkpoint.
         """
         self._fence()
-        directory = new_dir(step, self.generation)
-        name = RANK_FILE.format(0)
-        self.store.put(f"{directory}/{name}", body)
-        if self.store.size_bytes(f"{directory}/{name}") != len(body):
-            raise StoreError(
-                f"{self.store.url}/{directory}/{name} has not the {len(body)} bytes that were sent"
-            )
+        self._expect_sizes(dir, files)
         manifest = Manifest(
             run_id=self.run_id,
-            dir=directory,
+            dir=dir,
             step=step,
             generation=self.generation,
             parent=self.parent,
             created_at=now(),
-            files=(File(name=name, size_bytes=len(body), crc32=crc32(body)),),
-            state={name: state},
+            files=tuple(files),
+            state=state,
+            tensors=tensors,
+            world_size=world_size,
             writer=self.writer,
+            healthy=healthy,
             versions=versions,
         )
         sealed = manifest.to_bytes()
         crc = crc32(sealed)
-        self.store.put(f"{directory}/{MANIFEST}", sealed)
-        pointer = Latest(
-            dir=directory, manifest_crc=crc, step=step, generation=self.generation, writer=self.writer
-        )
-        self._move(pointer)
+        self.lease_check()
+        if not healthy:
+            self.store.put(f"{dir}/{listing.UNHEALTHY}", b"{}\n")
+        self.store.put(f"{dir}/{MANIFEST}", sealed)
+        if healthy:
+            moved = Latest(
+                dir=dir, manifest_crc=crc, step=step, generation=self.generation, writer=self.writer
+            )
+            pointer.move(self.store, moved, self.lease_check)
         try:
-            self.manifest(directory, crc)
+            self.manifest(dir, crc)
         except CheckpointCorrupt as error:
             raise StoreError(f"read back after writing: {error}") from error
-        self.parent = directory
+        if healthy:
+            self.parent = dir
         return manifest
+
+    def claim(self) -> Latest | None:
+        """Make LATEST ours, so that an earlier life that is still alive can move it no more.
+
+        Called at resume, once the lease is ours and `generation` is known.
+
+        Raises:
+            RunTaken: LATEST is of a later life, or of another process of this one.
+            StoreError: the store refuses.
+        """
+        return pointer.claim(self.store, self.generation, self.writer, self.lease_check)
+
+    def quarantine(self, directory: str, reason: str) -> None:
+        """Mark a directory that did not verify twice; it is tried last from now on. A failure is logged."""
+        self.bad.add(directory)
+        quarantine.mark(self.store, directory, self.writer, reason)
+
+    def release(self, directory: str) -> None:
+        """Take back a quarantine: it has verified after all. A failure is logged."""
+        self.bad.discard(directory)
+        quarantine.lift(self.store, directory)
+
+    def prune(self, keep: int, current: Manifest | None = None) -> list[str]:
+        """Remove what is older than the newest `keep` checkpoints, and what saves that died left behind.
+
+        What stays and what goes is said in `pruning`. A failure is counted and logged, and ends the pruning.
+
+        Args:
+            keep: how many good ones stay; at least two do.
+            current: the checkpoint that has just become durable; None for a caller that is not the trainer.
+        """
+        removed: list[str] = []
+        try:
+            latest = self.latest()
+            if current is not None:
+                pointer.refuse_if_lost(self.store, latest, self.generation, self.writer)
+            entries = list(self.store.list())
+            rules = self._rules(keep, latest, current)
+            # Extended one by one, so that a failure leaves what was removed before it.
+            removed.extend(pruning.remove(self.store, pruning.condemned(found_in(entries), rules)))
+            self._remove_probes(entries)
+        except StoreError as error:
+            self.prune_failures += 1
+            log.warning("pruning stopped, nothing is lost: %s", error)
+        return removed
+
+    def _rules(self, keep: int, latest: Latest | None, current: Manifest | None) -> pruning.Rules:
+        named = {self.parent, self._under_way, None if latest is None else latest.dir}
+        if current is not None:
+            return pruning.Rules(
+                keep=keep,
+                named=named | {current.dir, current.parent},
+                bad=self.bad,
+                most_generation=self.generation,
+                dead_below=self.generation + 1,
+            )
+        if latest is None:
+            return pruning.Rules(keep=keep)
+        named.add(self.manifest(latest.dir, latest.manifest_crc).parent)
+        # What has no manifest and is of this generation may be the save that its trainer is making.
+        return pruning.Rules(keep=keep, named=named, dead_below=latest.generation)
+
+    def _remove_probes(self, entries: Sequence[Entry]) -> None:
+        # One that is seen for the first time may belong to a process that asks its question at this moment.
+        probes = frozenset(entry.key for entry in entries if entry.key.startswith(PROBE))
+        for key in probes & self._probes:
+            self.store.delete(key)
+        self._probes = probes
 
     def _fence(self) -> None:
         try:
             before = self.latest()
         except CheckpointCorrupt:
             return  # unreadable: ours will be better
-        if before is not None and self._is_lost_to(before):
-            raise RunTaken(
-                f"{self.store.url}/{LATEST} is of generation {before.generation} by {before.writer}; ours is "
-                f"{self.generation} by {self.writer}: another process has gone on with this run"
-            )
+        pointer.refuse_if_lost(self.store, before, self.generation, self.writer)
 
-    def _is_lost_to(self, latest: Latest) -> bool:
-        # Two that resumed from the same checkpoint have the same generation: who saves first goes on.
-        is_another = latest.generation == self.generation and latest.writer != self.writer
-        return is_another or latest.generation > self.generation
-
-    def _move(self, pointer: Latest) -> None:
-        self._fence()
-        self.store.put(LATEST, pointer.to_bytes())
-        try:
-            after = self.latest()
-        except CheckpointCorrupt as error:
-            raise StoreError(f"read back after writing: {error}") from error
-        if after != pointer:
-            kind = RunTaken if after is not None and self._is_lost_to(after) else StoreError
-            raise kind(f"{self.store.url}/{LATEST} names {after and after.dir} after we wrote {pointer.dir}")
-
-    def prune(self, keep: int, current: Manifest) -> list[str]:
-        """Remove what is older than the newest `keep` checkpoints; call it only when `current` is durable.
-
-        Checkpoints that did not verify are not counted. A failure is logged and ends the pruning.
-        """
-        removed: list[str] = []
-        try:
-            found = self.checkpoints()
-            good = [f for f in found if f.is_complete and f.dir not in self.bad]
-            newest = good[:keep]
-            kept = {f.dir for f in newest} | {current.dir, current.parent}
-            floor = min((f.order for f in newest), default=current.order)
-            for old in found:
-                # A save that died before its manifest; those of later lives may still be under way.
-                is_abandoned = not old.is_complete and old.order[0] <= self.generation
-                if old.dir in kept or not (old.order < floor or is_abandoned):
-                    continue
-                # Without its manifest first, what is left of it can never be taken for a checkpoint.
-                for key in sorted(old.keys, key=lambda key: not key.endswith(f"/{MANIFEST}")):
-                    self.store.delete(key)
-                removed.append(old.dir)
-        except StoreError as error:
-            log.warning("pruning stopped, nothing is lost: %s", error)
-        return removed
+    def _expect_sizes(self, directory: str, files: Sequence[File]) -> None:
+        keys = [f"{directory}/{file.name}" for file in files]
+        if len(keys) == 1:
+            sizes = [self.store.size_bytes(keys[0])]
+        else:
+            with ThreadPoolExecutor(_SIZES_AT_ONCE, "spotwatch-sizes") as pool:
+                sizes = list(pool.map(self.store.size_bytes, keys))
+        for key, file, size_bytes in zip(keys, files, sizes, strict=True):
+            if size_bytes != file.size_bytes:
+                raise StoreError(
+                    f"{self.store.url}/{key} has {size_bytes} bytes, not the {file.size_bytes} that were sent"
+                )

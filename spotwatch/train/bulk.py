@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an S3 store hands its large bodies to something that moves them outside the interpreter lock.
+"""What moves an S3 store's large bodies without holding the trainer's interpreter lock, and which one it is.
 
-It moves no bytes.
+It moves no bytes. Chosen by measurement: obstore, which runs outside the lock, where it is installed; else
+boto3 in a process of its own. What neither takes goes the store's general way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Protocol
 
+from spotwatch.errors import ConfigError
+from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body
+from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import OnPart
+
+UPLOADER = "SPOTWATCH_UPLOADER"
+"""The variable that overrules the choice: `obstore` or `boto3`."""
 
 
 class Bulk(Protocol):
@@ -25,11 +34,37 @@ class Bulk(Protocol):
         """Store `body` in parts as `Store.upload` does; None: not for this body, and nothing was sent."""
 
     def read_into(self, key: str, begin: int, target: memoryview) -> bool:
-        """Fill `target` as `Store.read_into` does; False: it reads nothing, the store itself must.
+        """Fill `target` as `Store.read_into` does; False: the store itself must.
 
         Raises:
             CheckpointCorrupt: the object ends too early.
         """
 
     def close(self) -> None:
-        """End what `prepare` or an upload started."""
+        """End what `prepare` or an upload started; it starts again when it is needed."""
+
+
+def choose_bulk(bucket: Bucket, pace: Pace, environ: Mapping[str, str]) -> Bulk:
+    """Return what moves the large bodies of a bucket; nothing is imported or started yet.
+
+    Args:
+        bucket: where.
+        pace: of all uploads of this process.
+        environ: may overrule the choice by `SPOTWATCH_UPLOADER`.
+
+    Raises:
+        ConfigError: the variable names none, or one that is not installed.
+    """
+    wanted = environ.get(UPLOADER) or None
+    if wanted not in (None, "obstore", "boto3"):
+        raise ConfigError(f"{UPLOADER}={wanted!r}: have obstore, boto3")
+    has_obstore = find_spec("obstore") is not None
+    if wanted == "obstore" and not has_obstore:
+        raise ConfigError(f"{UPLOADER}=obstore needs `pip install 'spotwatch[fast]'`")
+    if has_obstore and wanted != "boto3":
+        from spotwatch.train.bulk_obstore import ObstoreBulk  # noqa: PLC0415 - it imports this module's kin
+
+        return ObstoreBulk(bucket, pace)
+    from spotwatch.train.uploader import ProcessBulk  # noqa: PLC0415 - as above
+
+    return ProcessBulk(bucket, pace)

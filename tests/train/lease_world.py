@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lease's tests share: a store in memory with faults to order, time that passes at once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError, StoreMissing
+from spotwatch.train.lease import Lease
+from spotwatch.train.lease_form import LEASE, Claim
+from spotwatch.train.owner import Owner
+from spotwatch.train.parts import Body
+from spotwatch.train.store import Entry, OnPart
+
+Wrong = Callable[[str], None]
+
+
+class Shelf:
+    """A store in memory.
+
+    Args:
+        is_conditional: whether it compares and swaps.
+    """
+
+    url = "shelf://run"
+
+    def __init__(self, *, is_conditional: bool = True) -> None:
+        self.is_conditional = is_conditional
+        self.objects: dict[str, tuple[bytes, str]] = {}
+        self.before: Wrong = lambda deed: None
+        """Called with the deed before anything is done; may raise."""
+        self.after: Wrong = lambda deed: None
+        """Called when it is done; what it raises is an answer that got lost."""
+        self._versions = itertools.count()
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: bytes) -> None:
+        """Store."""
+        self.before("put")
+        with self._lock:
+            self.objects[key] = body, str(next(self._versions))
+        self.after("put")
+
+    def put_if(self, key: str, body: bytes, version: str | None) -> str:
+        """Compare and swap."""
+        if not self.is_conditional:
+            raise AssertionError("a store that cannot compare was asked to")
+        self.before("put_if")
+        with self._lock:
+            there = self.objects.get(key, (b"", None))[1]
+            if there != version:
+                raise StoreConflict(f"{key} is of version {there}, not {version}")
+            new = str(next(self._versions))
+            self.objects[key] = body, new
+        self.after("put_if")
+        return new
+
+    def get(self, key: str, *, most_bytes: int) -> bytes:
+        """Return the bytes."""
+        return self.read(key, most_bytes=most_bytes)[0]
+
+    def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
+        """Return bytes and version."""
+        self.before("read")
+        if key not in self.objects:
+            raise StoreMissing(key)
+        body, version = self.objects[key]
+        if len(body) > most_bytes:
+            raise CheckpointCorrupt(f"{key} has more than {most_bytes} bytes")
+        return body, version
+
+    def delete(self, key: str) -> None:
+        """Remove."""
+        self.objects.pop(key, None)
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def read_into(self, key: str, begin: int, target: memoryview) -> None:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def size_bytes(self, key: str) -> int:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def list(self) -> Iterator[Entry]:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def abort_uploads(self) -> int:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def claim(self) -> Claim:
+        """Return what LEASE says."""
+        return Claim.from_bytes(self.objects[LEASE][0])
+
+    def write(self, claim: Claim) -> None:
+        """Let a stranger have written it."""
+        self.put(LEASE, claim.to_bytes())
+
+
+class Time:
+    """Passes only when somebody sleeps, and lets things happen meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._due: list[tuple[float, Callable[[], None]]] = []
+
+    def monotonic(self) -> float:
+        """Return the present."""
+        return self.now
+
+    def at(self, seconds: float, what: Callable[[], None]) -> None:
+        """Let something happen so many seconds from the beginning."""
+        self._due.append((1000.0 + seconds, what))
+
+    def every(self, seconds: float, until: float, what: Callable[[], None]) -> None:
+        """Let it happen again and again."""
+        for number in range(1, int(until / seconds) + 1):
+            self.at(number * seconds, what)
+
+    def sleep(self, seconds: float) -> None:
+        """Pass."""
+        self.now += seconds
+        for item in sorted(self._due, key=lambda due: due[0]):
+            if item[0] <= self.now:
+                self._due.remove(item)
+                item[1]()
+
+    @property
+    def passed(self) -> float:
+        """Return the seconds since the beginning."""
+        return self.now - 1000.0
+
+
+def stranger(name: str = "far") -> Owner:
+    """Return a process on another machine."""
+    return Owner(
+        writer=f"{name}:7:0123456789abcdef",
+        host=name,
+        pid=7,
+        boot_id=f"boot-of-{name}",
+        pid_namespace=4026531836,
+        start_ticks=700,
+    )
+
+
+def claim(owner: Owner | None = None, **changes: object) -> Claim:
+    """Return a claim that is in force."""
+    made = Claim(
+        owner=owner or stranger(),
+        generation=4,
+        beat=9,
+        taken_at="2026-11-29T12:00:00.000Z",
+        renewed_at="2026-11-29T12:10:00.000Z",
+        ttl_seconds=60.0,
+        lived_seconds=600.0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # tests give what they mean
+
+
+def lease(store: Shelf, time: Time, owner: Owner | None = None, **options: float) -> Lease:
+    """Return a lease in virtual time."""
+    return Lease(store, owner or Owner.here(), monotonic=time.monotonic, sleep=time.sleep, **options)
+
+
+def nothing(*_: object) -> None:
+    """Be called."""
+
+
+def refuse(*deeds: str) -> Wrong:
+    """Return a fault for these deeds."""
+
+    def fault(deed: str) -> None:
+        if deed in deeds:
+            raise StoreError(f"{deed}: out of reach")
+
+    return fault

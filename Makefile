@@ -47,7 +47,7 @@ types: $(MADE)-dev $(WITH_TORCH) ## mypy, strict (with torch, whose types it nee
 imports: $(MADE)-dev ## who may import whom
 	$(BIN)/lint-imports
 
-test-real: $(MADE)-dev $(WITH_TORCH) ## the tests against real parts; as root
+test-real: $(MADE)-real $(WITH_TORCH) ## the tests against real parts; as root
 	$(BIN)/python -m pytest -m real tests/real $(ARGS)
 
 bench: $(MADE)-dev $(WITH_TORCH) ## the figures in benchmarks/, measured here
@@ -77,6 +77,10 @@ $(MADE)-package: pyproject.toml $(MADE)-venv
 
 $(MADE)-dev: pyproject.toml $(MADE)-package
 	$(PIP) install --quiet --editable '.[demo,dev,fast]'
+	@touch $@
+
+$(MADE)-real: pyproject.toml $(MADE)-dev
+	$(PIP) install --quiet --editable '.[demo,dev,fast,real]'
 	@touch $@
 
 # The torch that $(PYTHON) imports is lent to .venv by a .pth file, which also reaches from one virtual

@@ -18,7 +18,7 @@ from aiohttp import web
 from spotwatch.model import Answer
 from spotwatch.providers.azure import Azure, Config
 from spotwatch.testing import FakeClock
-from tests.providers.quiet import context, serving
+from tests.quiet import context, serving
 
 SIGNAL = "scheduled-events"
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "azure"

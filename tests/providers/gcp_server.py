@@ -16,7 +16,7 @@ from aiohttp import web
 from spotwatch.model import Answer
 from spotwatch.providers.gcp import Config, Gcp
 from spotwatch.testing import FakeClock
-from tests.providers.quiet import context, serving
+from tests.quiet import context, serving
 
 ALL = {"preempted", "maintenance-event", "upcoming-maintenance"}
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse]]

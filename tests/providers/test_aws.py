@@ -15,8 +15,8 @@ from spotwatch.providers.aws import Aws, Config
 from spotwatch.testing import FakeClock
 from tests.providers.aws_payloads import served
 from tests.providers.imds import PATHS, TERMINATE, Imds, failed_types, make, polled
-from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import Behaviour, after, body, hang, in_turn, status
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 def test_it_is_found_by_name() -> None:

@@ -11,8 +11,8 @@ from spotwatch.providers._aws_machine import (
 )
 from spotwatch.testing import FakeClock
 from tests.providers.imds import PATHS, TERMINATE, TOKEN_PATH, Imds, failed_types, make, polled
-from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import RawServer, after, body, drip, hang, in_turn, raw, reset, status
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from spotwatch.providers._aws_machine import (
 from spotwatch.providers.aws import Aws, Config
 from spotwatch.testing import FakeClock
 from tests.providers.imds import INSTANCE_ID, PATHS, TOKEN_PATH, Imds, make, polled
-from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import RawServer, body, drip, hang, raw, reset, status
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 @in_quiet_time

@@ -14,8 +14,8 @@ from spotwatch.providers import Context
 from spotwatch.providers.aws import Aws, Config
 from spotwatch.testing import FakeClock, run_virtual
 from tests.providers.imds import PATHS, TERMINATE, TOKEN_PATH, Hand, Imds, make, polled
-from tests.providers.quiet import in_quiet_time
 from tests.providers.raw_server import reset, status
+from tests.quiet import in_quiet_time
 
 
 def test_waiting_keeps_the_interval_and_jitter_only_shortens() -> None:

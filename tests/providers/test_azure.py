@@ -17,7 +17,7 @@ from spotwatch.model import Kind, Notice
 from spotwatch.providers import Confirmer, Identified, _metadata
 from spotwatch.providers.azure import Azure, Config
 from tests.providers.azure_server import SIGNAL, event, hang, payload, polled, replying, watched
-from tests.providers.quiet import in_quiet_time, since, virtual_now
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 @in_quiet_time

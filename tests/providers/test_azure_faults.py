@@ -23,7 +23,7 @@ from tests.providers.azure_server import (
     reset,
     watched,
 )
-from tests.providers.quiet import in_quiet_time, since, virtual_now
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 def silent(answer: Answer) -> bool:

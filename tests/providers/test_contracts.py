@@ -15,8 +15,8 @@ from spotwatch.model import Answer
 from spotwatch.providers import Identified, Provider, _metadata, load
 from spotwatch.testing import FakeClock
 from tests.providers.clouds import CLOUDS, NOT_FOUND, Cloud, Outcome
-from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import FAULTS, RawServer, body, hang, reset
+from tests.quiet import in_quiet_time, since, virtual_now
 
 BEHAVIOURS = {name: fault.behave for name, fault in FAULTS.items()} | {"404": NOT_FOUND}
 

@@ -17,7 +17,7 @@ from spotwatch.errors import Malformed
 from spotwatch.providers import _metadata
 from spotwatch.providers.gcp import Config, endpoint_of
 from tests.providers.gcp_server import ALL, half_open, hanging, polled, raised, replying, watched
-from tests.providers.quiet import in_quiet_time, since, virtual_now
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 @in_quiet_time

@@ -24,7 +24,7 @@ from tests.providers.gcp_server import (
     reset,
     watched,
 )
-from tests.providers.quiet import in_quiet_time, since, virtual_now
+from tests.quiet import in_quiet_time, since, virtual_now
 
 SHORTEST = 0.75
 """Jitter leaves this much of a pause at least."""

@@ -11,7 +11,6 @@ import pytest
 
 from spotwatch.errors import Malformed, Unavailable
 from spotwatch.providers._metadata import MAX_BODY_BYTES, MetadataClient
-from tests.providers.quiet import in_quiet_time, since, virtual_now
 from tests.providers.raw_server import (
     FAULTS,
     PAYLOAD_FAULTS,
@@ -26,6 +25,7 @@ from tests.providers.raw_server import (
     reset,
     status,
 )
+from tests.quiet import in_quiet_time, since, virtual_now
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in PAYLOAD_FAULTS])

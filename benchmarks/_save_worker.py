@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,9 @@ class Trainer:
         """Save by the tutorial's way."""
         self._due += EVERY_STEPS
         begun = time.perf_counter()
-        size = self._tutorial.save(self._due, self._training.model, self._training.optimizer)
+        name, size = self._tutorial.save(self._due, self._training.model, self._training.optimizer)
         took = time.perf_counter() - begun
-        return {"stall_seconds": took, "durable_seconds": took, "size_bytes": size}
+        return {"stall_seconds": took, "durable_seconds": took, "size_bytes": size, "name": name}
 
     def ours(self) -> dict[str, Any]:
         """Save by ours: time the step that saves, then train on and watch until the status says durable."""
@@ -151,14 +151,19 @@ class Trainer:
         return told
 
 
+def hide(packages: Sequence[str]) -> None:
+    """Let this process run as if `packages` were not installed."""
+    for name in packages:
+        sys.modules[name] = None  # type: ignore[assignment] # to the import system: there is no such module
+
+
 def main() -> None:
     """Carry out commands until stdin ends."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--hide", action="append", default=[], help="a package to do without")
     options = parser.parse_args()
-    for name in options.hide:
-        sys.modules[name] = None  # type: ignore[assignment] # to the import system: there is no such module
+    hide(options.hide)
     trainer = Trainer(options.size)
     deeds = {deed.__name__: deed for deed in (trainer.begin, trainer.open, trainer.tutorial, trainer.ours)}
     deeds["end"] = trainer.end

@@ -29,8 +29,8 @@ class Tutorial:
         self._run = run
         self._keep = keep
 
-    def save(self, step: int, model: Any, optimizer: Any) -> int:
-        """Save, and return the bytes of the checkpoint once LATEST names it and the old ones are gone."""
+    def save(self, step: int, model: Any, optimizer: Any) -> tuple[str, int]:
+        """Save; return name and bytes of the object once LATEST names it and the old ones are gone."""
         import torch  # noqa: PLC0415 - as above
 
         memory = io.BytesIO()
@@ -45,7 +45,7 @@ class Tutorial:
         names = sorted(item["Key"] for item in found.get("Contents", ()))
         for old in names[: -self._keep]:
             self._s3.delete_object(Bucket=self._bucket, Key=old)
-        return size
+        return name, size
 
     def restore(self, model: Any, optimizer: Any) -> int:
         """Load what LATEST names, and return its step."""

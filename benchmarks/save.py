@@ -64,8 +64,8 @@ def measure(variant: str, options: argparse.Namespace, link: Sink) -> dict[str, 
 def _ratios(sample: Mapping[str, Any], opened: Mapping[str, Any]) -> dict[str, float | None]:
     ours, tutorial = sample["ours"], sample["tutorial"]
     size = ours["size_bytes"]
-    # Ours holds its buffer from resume() on, so it is compared with what there was before that. The tutorial's
-    # memory comes and goes with each save.
+    # Ours holds its buffer from resume() on and is compared with what there was before; the tutorial's memory
+    # comes and goes with each save.
     taken = max(opened["memory_peak_bytes"], ours["memory_peak_bytes"]) - opened["memory_before_bytes"]
     return {
         "stall_ratio": tutorial["stall_seconds"] / (ours["stall_seconds"] + ours["later_stall_seconds"]),
@@ -79,7 +79,8 @@ def _ratios(sample: Mapping[str, Any], opened: Mapping[str, Any]) -> dict[str, f
 
 
 def _figures(samples: Sequence[Mapping[str, Any]], part: str) -> dict[str, dict[str, float | None]]:
-    return {name: spread([sample[part][name] for sample in samples]) for name in samples[0][part]}
+    named = [name for name, value in samples[0][part].items() if not isinstance(value, str)]
+    return {name: spread([sample[part][name] for sample in samples]) for name in named}
 
 
 def _shown(variant: str, done: Mapping[str, Any]) -> list[list[str]]:

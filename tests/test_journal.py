@@ -208,7 +208,7 @@ class TestBadDisks:
         began = asyncio.get_running_loop().time()
         disk.journal.append(row("a"))
         assert not await disk.flushed(0.2)
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < 8
         hold.set()
         assert await disk.flushed()
         assert disk.names() == ["snapshot", "a"]

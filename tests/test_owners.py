@@ -54,11 +54,13 @@ async def test_a_slow_manager_blocks_nobody() -> None:
     began = time.monotonic()
     assert owners.of_status() == {os.geteuid()}
     assert owners.of_flag() is None
-    assert time.monotonic() - began < 0.2
-    await asyncio.wait_for(owners.refresh(), 3)
+    assert time.monotonic() - began < 5
+    await asyncio.wait_for(owners.refresh(), 8)
     assert owners.of_flag() is None
     target.gate.set()
-    await owners.refresh()
+    async with asyncio.timeout(10):
+        while owners.of_flag() is None:
+            await owners.refresh()
     assert owners.of_flag() == (12345, 54321)
     assert owners.of_status() == {os.geteuid(), 12345}
     assert target.asked == 1

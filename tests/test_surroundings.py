@@ -41,7 +41,7 @@ async def test_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     began = time.monotonic()
     assert await is_system_stopping() is False
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 async def test_no_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,19 +117,12 @@ async def test_a_hook_that_fails_is_an_error(argv: tuple[str, ...], message: str
 async def test_past_its_limit_a_hook_is_ended_with_all_it_started(tmp_path: Path) -> None:
     """Asked first, then made to; also what ignores SIGTERM in its group."""
     out = tmp_path / "pids"
-    code = (
-        "import os, signal, subprocess, sys, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "below = subprocess.Popen(['sleep', '60'])\n"
-        "print('working', flush=True)\n"
-        "open(sys.argv[1], 'w').write(f'{os.getpid()} {below.pid}')\n"
-        "time.sleep(60)\n"
-    )
-    hook = Hook(on_notice=python(code, str(out)), on_notice_timeout_seconds=0.5)
+    line = f"trap '' TERM; sleep 60 & echo $$ $! > {out}; echo working; wait"
+    hook = Hook(on_notice=("sh", "-c", line), on_notice_timeout_seconds=1.5)
     began = time.monotonic()
-    with pytest.raises(ActionError, match=r"ran past 0.5 s and was ended: working"):
+    with pytest.raises(ActionError, match=r"ran past 1.5 s and was ended: working"):
         await HookTeller(hook).tell("notice", NOTICE, {})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     pids = read(out).split()
     assert len(pids) == 2
     wait_for(lambda: not any(is_running(pid) for pid in pids))
@@ -141,7 +134,7 @@ async def test_what_a_hook_leaves_in_the_background_holds_nobody_up(tmp_path: Pa
     began = time.monotonic()
     line = f"sleep 60 & echo $! > {out}; echo started"
     said = await HookTeller(Hook(on_survived=("sh", "-c", line))).tell("survived", NOTICE, {})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert said.endswith("done: started")
     pid = read(out).strip()
     assert is_running(pid)

@@ -151,17 +151,14 @@ class MemoryStore:
     def put(self, key: str, body: bytes) -> None:
         """Keep `body`."""
         with self._lock:
-            self._count += 1
-            self._versions[key] = self._count
-            self.objects[key] = bytes(body)
+            self._keep(key, body)
 
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
         """Keep `body` if `version` is still the present one, and return the new one."""
         with self._lock:
             if version != self._version(key):
                 raise StoreConflict(f"{key} is of version {self._version(key)}, not {version}")
-            self.put(key, body)
-            return str(self._versions[key])
+            return self._keep(key, body)
 
     def get(self, key: str, *, most_bytes: int) -> bytes:
         """Return an object."""
@@ -181,7 +178,8 @@ class MemoryStore:
         for part in body.parts():
             parts.append(bytes(part))
             on_part(sum(map(len, parts)))
-        self.put(key, b"".join(parts))
+        with self._lock:
+            self._keep(key, b"".join(parts))
         return tuple(f"{zlib.crc32(part):08x}" for part in parts)
 
     def read_into(self, key: str, begin: int, target: memoryview) -> None:
@@ -212,6 +210,12 @@ class MemoryStore:
     def abort_uploads(self) -> int:
         """Return 0: an upload that did not end left nothing."""
         return 0
+
+    def _keep(self, key: str, body: bytes) -> str:
+        self._count += 1
+        self._versions[key] = self._count
+        self.objects[key] = bytes(body)
+        return str(self._count)
 
     def _body(self, key: str) -> bytes:
         try:

@@ -192,7 +192,7 @@ class Registry:
             )
             pointer.move(self.store, moved, self.lease_check)
         try:
-            self.manifest(dir, crc)
+            manifest = self.manifest(dir, crc)
         except CheckpointCorrupt as error:
             raise StoreError(f"read back after writing: {error}") from error
         if healthy:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt
-from spotwatch.train.manifest import File, Latest, Manifest, crc32, new_dir, order_of
+from spotwatch.train.manifest import File, Latest, Manifest, new_dir, order_of
+from spotwatch.train.parts import crc32
+
+FILE = File.of("rank-00000.safetensors", 8, 5, ("00ff00ff", "89abcdef"))
 
 
 def _manifest(**changes: Any) -> Manifest:
@@ -24,7 +29,7 @@ def _manifest(**changes: Any) -> Manifest:
             "generation": 2,
             "parent": None,
             "created_at": datetime(2026, 11, 29, tzinfo=UTC),
-            "files": (File(name="rank-00000.safetensors", size_bytes=8, crc32="00000000"),),
+            "files": (FILE,),
             "state": {"rank-00000.safetensors": {"objects": {}, "rng": {}}},
             "versions": {"spotwatch": "1"},
             **changes,
@@ -51,19 +56,105 @@ def test_any_flipped_bit_is_seen(data: st.DataObject) -> None:
         Manifest.from_bytes(bytes(body))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"dir": "../../etc"},
-        {"dir": "step-000000001-g2-abcd0123"},
-        {"files": (File(name="../x", size_bytes=1, crc32=""),)},
-        {"files": (File(name="rank-00000.safetensors", size_bytes=-1, crc32=""),)},
-    ],
-)
-def test_names_that_lead_elsewhere_are_refused(changes: dict[str, Any]) -> None:
-    """A well-sealed manifest can still not make us read outside its directory."""
-    with pytest.raises(CheckpointCorrupt):
-        Manifest.from_bytes(_manifest(**changes).to_bytes())
+def _sealed(**changes: Any) -> bytes:
+    """Return a manifest in which keys were changed, with the right checksum over it."""
+    row = json.loads(_manifest().to_bytes()) | changes
+    row = {key: value for key, value in row.items() if value is not _GONE}
+    zero = json.dumps(row | {"crc32": "00000000"}, separators=(",", ":")).encode() + b"\n"
+    return zero[:10] + crc32(zero).encode() + zero[18:]
+
+
+_GONE = object()
+
+
+def _files(**changes: Any) -> dict[str, Any]:
+    row = json.loads(_manifest().to_bytes())["files"][0] | changes
+    return {"files": [{key: value for key, value in row.items() if value is not _GONE}]}
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "another directory": {"dir": "../../etc"},
+    "another step": {"dir": "step-000000001-g2-abcd0123"},
+    "another generation": {"dir": "step-000001892-g1-abcd0123"},
+    "a directory that is a number": {"dir": 5},
+    "a step that is a truth value": {"step": True},
+    "a fractional generation": {"generation": 2.0},
+    "a parent elsewhere": {"parent": "../step-000000001-g2-abcd0123"},
+    "a parent that is a list": {"parent": ["step-000000001-g2-abcd0123"]},
+    "no moment": {"created_at": "yesterday"},
+    "a writer that is an object": {"writer": {}},
+    "healthy in words": {"healthy": "yes"},
+    "versions that are a list": {"versions": []},
+    "no tensors": {"tensors": _GONE},
+    "no files": {"files": []},
+    "files that are a number": {"files": 7},
+    "more ranks than files": {"world_size": 2},
+    "no ranks": {"world_size": 0},
+    "ranks without end": {"world_size": 10**30},
+    "a file elsewhere": _files(name="../x"),
+    "a file with a path": _files(name="a/rank-00000.safetensors"),
+    "a file of another rank": _files(name="rank-00001.safetensors"),
+    "a manifest for a file": _files(name="manifest.json"),
+    "one name twice": {"files": _files()["files"] * 2, "world_size": 2},
+    "a negative size": _files(size_bytes=-1),
+    "a fractional size": _files(size_bytes=8.0),
+    "a size that is a truth value": _files(size_bytes=True),
+    "a huge size": _files(size_bytes=10**18, part_bytes=10**18, parts=["00ff00ff"]),
+    "a huge size in many parts": _files(size_bytes=10**18),
+    "parts of no size": _files(part_bytes=0),
+    "parts of negative size": _files(part_bytes=-5),
+    "a part too few": _files(parts=["00ff00ff"]),
+    "a part too many": _files(parts=["00ff00ff"] * 3),
+    "no part": _files(parts=[]),
+    "parts that are a word": _files(parts="00ff00ff"),
+    "parts without end": _files(size_bytes=20_000, part_bytes=1, parts=["00ff00ff"] * 20_000),
+    "a checksum of a part that is none": _files(parts=["00ff00ff", "xyzxyzxy"]),
+    "a checksum of a part that is a number": _files(parts=["00ff00ff", 5]),
+    "a whole that is not of its parts": _files(crc32="00000000"),
+    "state of another file": {"state": {"rank-00001.safetensors": {}}},
+    "state that is a list": {"state": []},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_leads_elsewhere_or_does_not_add_up_is_refused(what: str) -> None:
+    """A well-sealed manifest can make us neither read outside its directory nor reserve what is not there."""
+    with pytest.raises(CheckpointCorrupt, match="not a manifest"):
+        Manifest.from_bytes(_sealed(**HOSTILE[what]))
+
+
+def test_the_way_to_seal_one_by_hand_is_right() -> None:
+    """What the hostile ones are made of is accepted, so that each is refused for what it changes."""
+    assert Manifest.from_bytes(_sealed()) == _manifest()
+
+
+def test_files_without_the_checksums_of_their_parts_are_refused_by_name() -> None:
+    """A list of files as it was before there were parts cannot be checked in parts; the message says so."""
+    with pytest.raises(CheckpointCorrupt, match="listed without the checksums of their parts"):
+        Manifest.from_bytes(_sealed(**_files(parts=_GONE, part_bytes=_GONE)))
+
+
+def test_many_ranks_and_what_is_unhealthy_come_back() -> None:
+    """Every field of the manifest is written and read."""
+    files = tuple(replace(FILE, name=f"rank-{rank:05d}.safetensors") for rank in range(3))
+    manifest = _manifest(
+        files=files,
+        state={file.name: {"rank": rank} for rank, file in enumerate(files)},
+        tensors={"model.weight": {"chunks": [[0, 4]]}},
+        world_size=3,
+        healthy=False,
+        parent="step-000001800-g1-abcd0123",
+    )
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+
+
+@given(body=st.binary(max_size=200), part_bytes=st.integers(1, 64))
+def test_a_file_is_its_parts(body: bytes, part_bytes: int) -> None:
+    """The spans of the parts cover the file without gap or overlap, and their checksums make the whole's."""
+    pieces = [body[at : at + part_bytes] for at in range(0, len(body), part_bytes)]
+    file = File.of("rank-00000.safetensors", len(body), part_bytes, [crc32(piece) for piece in pieces])
+    assert file.crc32 == f"{zlib.crc32(body):08x}"
+    assert [body[slice(*file.span(index))] for index in range(len(file.parts))] == pieces
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\x80\x04cos\nsystem\n", b"{" * 10_000])

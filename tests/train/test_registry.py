@@ -3,202 +3,262 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
+import json
 
 import pytest
 
-from spotwatch.errors import RunTaken, StoreError
-from spotwatch.train.manifest import LATEST, Manifest, order_of
+from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError
+from spotwatch.testing import MemoryStore
+from spotwatch.train.manifest import LATEST, order_of
+from spotwatch.train.parts import Body, crc32
 from spotwatch.train.registry import Registry
-from spotwatch.train.store import Entry
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.store import PROBE, OnPart
 
-
-class _Watched(DirectoryStore):
-    """A store that notes what is done to it, and can fail at one deed."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.deeds: list[str] = []
-        self.fail_at = ""
-        self.order: list[int] = []
-
-    def _note(self, deed: str, key: str) -> None:
-        self.deeds.append(f"{deed} {key.rpartition('/')[2]}")
-        if self.fail_at and self.deeds[-1].startswith(self.fail_at):
-            raise StoreError(f"made to fail at {self.deeds[-1]}")
-
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        self._note("put", key)
-        super().put(key, body)
-
-    def get(self, key: str, *, most_bytes: int) -> bytes:
-        self._note("get", key)
-        return super().get(key, most_bytes=most_bytes)
-
-    def delete(self, key: str) -> None:
-        self._note("delete", key)
-        super().delete(key)
-
-    def list(self) -> Iterator[Entry]:
-        return iter(sorted(super().list(), key=lambda entry: entry.key, reverse=True))
+from .faulty import BODY, PART_BYTES, FaultyStore, publish, registry, upload
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> _Watched:
+def store() -> FaultyStore:
     """Return an empty store that is watched."""
-    return _Watched(tmp_path / "run")
+    return FaultyStore()
 
 
-def _registry(store: _Watched, generation: int = 1) -> Registry:
-    registry = Registry(store, "run")
-    registry.generation = generation
-    return registry
+def _steps(of: Registry) -> list[tuple[int, int]]:
+    return [found.order for found in of.checkpoints() if found.is_complete]
 
 
-def _publish(registry: Registry, step: int) -> Manifest:
-    return registry.publish(
-        step=step, body=memoryview(b"body"), state={}, versions={}, now=lambda: datetime.now(UTC)
-    )
+def _dir_of_latest(of: Registry) -> str:
+    latest = of.latest()
+    assert latest is not None
+    return latest.dir
 
 
-def _steps(registry: Registry) -> list[tuple[int, int]]:
-    return [found.order for found in registry.checkpoints() if found.is_complete]
-
-
-def test_the_pointer_moves_last_and_is_read_again(store: _Watched) -> None:
-    """Files, manifest, pointer, then both are read back: that is what durable means."""
-    _publish(_registry(store), 5)
-    assert [deed for deed in store.deeds if deed != "get LATEST"] == [
-        "put rank-00000.safetensors",
+def test_the_pointer_moves_last_and_is_read_again(store: FaultyStore) -> None:
+    """Files, their sizes, manifest, pointer, then both are read back: that is what durable means."""
+    manifest = publish(registry(store), 5)
+    assert [deed for deed in store.deeds if deed != "read LATEST"] == [
+        "upload rank-00000.safetensors",
+        "size rank-00000.safetensors",
         "put manifest.json",
-        "put LATEST",
-        "get manifest.json",
+        "put_if LATEST",
+        "read manifest.json",
     ]
-    assert store.deeds.index("put LATEST") < len(store.deeds) - 1 - store.deeds[::-1].index("get LATEST")
+    assert "read LATEST" in store.deeds[store.deeds.index("put_if LATEST") :]
+    latest = registry(store).latest()
+    assert latest is not None
+    assert latest.manifest_crc == crc32(store.objects[f"{manifest.dir}/manifest.json"])
 
 
-@pytest.mark.parametrize("deed", ["put rank", "put manifest", "put LATEST"])
-def test_a_failed_save_leaves_the_pointer(store: _Watched, deed: str) -> None:
-    """Whatever fails, LATEST still names the checkpoint before."""
-    registry = _registry(store)
-    first = _publish(registry, 5)
+def test_a_file_is_described_by_its_parts(store: FaultyStore) -> None:
+    """Size, parts and the checksum of the whole, without reading it a second time."""
+    made = registry(store)
+    file = upload(made, made.new_dir(3))
+    assert (file.size_bytes, file.part_bytes, len(file.parts)) == (len(BODY), PART_BYTES, 4)
+    assert file.crc32 == crc32(BODY)
+    assert "read_into rank-00000.safetensors" not in store.deeds
+
+
+def test_a_store_that_says_nonsense_about_an_upload_is_refused(store: FaultyStore) -> None:
+    """So many checksums as there are parts, or it does not count."""
+
+    class Forgetful(MemoryStore):
+        def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+            return ("00000000",)
+
+    made = registry(Forgetful())
+    with pytest.raises(StoreError, match="uploaded, but"):
+        upload(made, made.new_dir(3))
+
+
+@pytest.mark.parametrize(
+    "deed", ["upload", "size", "put manifest", "put_if LATEST", "read manifest", "read LATEST"]
+)
+def test_a_failed_save_leaves_the_pointer(store: FaultyStore, deed: str) -> None:
+    """Whatever fails before the pointer moves, LATEST still names the checkpoint before; then the new one."""
+    made = registry(store)
+    first = publish(made, 5)
     store.fail_at = deed
-    with pytest.raises(StoreError):
-        _publish(registry, 6)
+    with pytest.raises(StoreError, match="403 Forbidden"):
+        publish(made, 6)
     store.fail_at = ""
-    latest = registry.latest()
-    assert latest is not None
-    assert latest.dir == first.dir
-    assert registry.parent == first.dir
+    assert (_dir_of_latest(made) == first.dir) is (deed != "read manifest")
+    assert made.parent == first.dir
+    assert publish(made, 7).parent == first.dir
 
 
-def test_an_earlier_life_does_not_move_the_pointer(store: _Watched) -> None:
+def test_a_file_that_shrank_is_seen(store: FaultyStore) -> None:
+    """What was uploaded is asked for its size before a manifest speaks of it."""
+    made = registry(store)
+    directory = made.new_dir(5)
+    upload(made, directory)
+    store.after = lambda deed: (
+        MemoryStore.put(store, f"{made._under_way}/rank-00001.safetensors", b"short")
+        if deed == "upload rank-00001.safetensors"
+        else None
+    )
+    with pytest.raises(StoreError, match=r"rank-00001\.safetensors has 5 bytes"):
+        publish(made, 6, ranks=3)
+    assert made.latest() is None
+
+
+def test_a_manifest_that_comes_back_otherwise_does_not_count(store: FaultyStore) -> None:
+    """A store that garbles what it is given is found out before anything is called durable."""
+    made = registry(store)
+
+    def garble(deed: str) -> None:
+        if deed == "put_if LATEST":
+            key = f"{made._under_way}/manifest.json"
+            MemoryStore.put(store, key, store.objects[key].replace(b"rank-00000", b"rank-00009"))
+
+    store.after = garble
+    with pytest.raises(StoreError, match="read back"):
+        publish(made, 5)
+    assert made.parent is None
+
+
+@pytest.mark.parametrize("deed", ["upload", "put manifest", "put_if LATEST"])
+def test_the_lease_is_asked_before_each_write(store: FaultyStore, deed: str) -> None:
+    """Who has lost the lease, at whatever moment, writes no file, no manifest and no pointer any more."""
+    made = registry(store)
+    first = publish(made, 5)
+    asked_before: list[str] = []
+
+    def check() -> None:
+        asked_before.append(store.deeds[-1])
+        if len(asked_before) == {"upload": 1, "put manifest": 2, "put_if LATEST": 3}[deed]:
+            raise RunTaken("another machine holds the lease")
+
+    made.lease_check = check
+    store.deeds.clear()
+    store.deeds.append("begin")
+    with pytest.raises(RunTaken, match="lease"):
+        publish(made, 6)
+    assert not [done for done in store.deeds if done.startswith(deed)]
+    assert _dir_of_latest(made) == first.dir
+
+
+def test_what_is_unhealthy_is_stored_and_not_pointed_at(store: FaultyStore) -> None:
+    """A state with NaN is kept to be looked at; LATEST and the parent of the next one stay."""
+    made = registry(store)
+    good = publish(made, 5)
+    nan = publish(made, 6, healthy=False)
+    assert made.manifest(nan.dir).to_bytes() == nan.to_bytes()
+    assert not nan.healthy
+    assert _dir_of_latest(made) == good.dir
+    assert publish(made, 7).parent == good.dir
+    assert [found.is_healthy for found in made.checkpoints()] == [True, False, True]
+
+
+def test_the_mark_of_the_unhealthy_is_there_before_its_manifest(store: FaultyStore) -> None:
+    """A machine that dies between the two leaves no checkpoint that looks healthy."""
+    made = registry(store)
+    publish(made, 6, healthy=False)
+    assert store.deeds.index("put unhealthy") < store.deeds.index("put manifest.json")
+
+
+def test_an_earlier_life_does_not_move_the_pointer(store: FaultyStore) -> None:
     """When another machine has gone on with the run, the first one stops writing, at once and unheard."""
-    old, new = _registry(store, 1), _registry(store, 2)
-    _publish(old, 1800)
-    kept = _publish(new, 1300)
+    old, new = registry(store, 1), registry(store, 2)
+    publish(old, 1800)
+    kept = publish(new, 1300)
+    store.deeds.clear()
     with pytest.raises(RunTaken, match="generation 2"):
-        _publish(old, 1892)
-    latest = new.latest()
-    assert latest is not None
-    assert latest.dir == kept.dir
+        publish(old, 1892)
+    assert store.deeds == ["read LATEST"]
+    assert _dir_of_latest(new) == kept.dir
     assert _steps(new) == [(2, 1300), (1, 1800)]
 
 
-def test_two_that_resumed_together_do_not_take_turns(store: _Watched) -> None:
+def test_two_that_resumed_together_do_not_take_turns(store: FaultyStore) -> None:
     """Of one generation the first to save goes on; the other stops, whatever its step."""
-    first, second = _registry(store), _registry(store)
-    _publish(first, 4)
+    first, second = registry(store), registry(store)
+    publish(first, 4)
     for step in (10, 11):
         with pytest.raises(RunTaken, match="generation 1"):
-            _publish(second, step)
-        kept = _publish(first, step - 5)
+            publish(second, step)
+        kept = publish(first, step - 5)
     latest = first.latest()
     assert latest is not None
     assert (latest.dir, latest.writer) == (kept.dir, first.writer)
 
 
-def test_no_two_writers_are_the_same(store: _Watched) -> None:
+def test_no_two_writers_are_the_same(store: FaultyStore) -> None:
     """Host and process number repeat from container to container; the writer does not."""
-    assert _registry(store).writer != _registry(store).writer
+    assert registry(store).writer != registry(store).writer
 
 
-def test_a_pointer_moved_at_the_same_moment_is_noticed(tmp_path: Path) -> None:
-    """Between the last look and the write there is a moment; what is read back tells who lost."""
-
-    class Raced(_Watched):
-        rival: Registry | None = None
-
-        def put(self, key: str, body: bytes | memoryview) -> None:
-            super().put(key, body)
-            if self.rival is not None and key == LATEST:
-                pointer = self.rival.latest()
-                assert pointer is not None
-                super().put(key, replace(pointer, writer=self.rival.writer).to_bytes())
-
-    store = Raced(tmp_path / "run")
-    store.rival = _registry(_Watched(tmp_path / "run"))
-    with pytest.raises(RunTaken, match="after we wrote"):
-        _publish(_registry(store), 5)
-
-
-def test_a_run_taken_over_during_the_upload(tmp_path: Path) -> None:
+def test_a_run_taken_over_during_the_upload(store: FaultyStore) -> None:
     """The generation is looked at again just before the pointer moves: an upload takes its time."""
+    rivals = [registry(store, 2)]
 
-    class Overtaken(_Watched):
-        rival: Registry | None = None
+    def overtake(deed: str) -> None:
+        if deed.startswith("upload") and rivals:
+            publish(rivals.pop(), 1300)
 
-        def put(self, key: str, body: bytes | memoryview) -> None:
-            super().put(key, body)
-            if self.rival is not None and key.endswith("safetensors"):
-                rival, self.rival = self.rival, None
-                _publish(rival, 1300)
-
-    store = Overtaken(tmp_path / "run")
-    store.rival = _registry(_Watched(tmp_path / "run"), 2)
+    store.after = overtake
     with pytest.raises(RunTaken):
-        _publish(_registry(store, 1), 1892)
-    latest = _registry(store).latest()
+        publish(registry(store, 1), 1892)
+    latest = registry(store).latest()
     assert latest is not None
     assert latest.step == 1300
+    assert "put manifest.json" not in store.deeds[store.deeds.index("put_if LATEST") :]
 
 
-def test_prune_keeps_the_newest(store: _Watched) -> None:
+def test_a_claimed_run_is_lost_to_the_holder_before(store: FaultyStore) -> None:
+    """Before the newcomer has saved anything, the one before can publish no more, and what it named stays."""
+    old, new = registry(store, 1), registry(store, 2)
+    kept = publish(old, 1800)
+    new.claim()
+    with pytest.raises(RunTaken):
+        publish(old, 1892)
+    assert _dir_of_latest(new) == kept.dir
+    assert publish(new, 1801).generation == 2
+
+
+def test_prune_keeps_the_newest(store: FaultyStore) -> None:
     """As many as asked for stay."""
-    registry = _registry(store)
+    made = registry(store)
     for step in range(1, 7):
-        current = _publish(registry, step)
-    assert len(registry.prune(3, current)) == 3
-    assert _steps(registry) == [(1, 6), (1, 5), (1, 4)]
+        current = publish(made, step)
+    assert len(made.prune(3, current)) == 3
+    assert _steps(made) == [(1, 6), (1, 5), (1, 4)]
 
 
-def test_prune_keeps_latest_and_its_parent_whatever_their_steps(store: _Watched) -> None:
+def test_prune_keeps_latest_and_its_parent_whatever_their_steps(store: FaultyStore) -> None:
     """A life that began at an older step does not lose its own checkpoints to higher step numbers."""
-    old = _registry(store, 1)
-    for step in (1200, 1800, 1892):
-        _publish(old, step)
-    new = _registry(store, 2)
-    current = _publish(new, 1300)
+    old = registry(store, 1)
+    begun = publish(old, 1200)
+    for step in (1800, 1892):
+        publish(old, step)
+    new = registry(store, 2)
+    new.parent = begun.dir
+    current = publish(new, 1300)
     new.prune(1, current)
-    assert _steps(new) == [(2, 1300)]
-    after = _publish(new, 1400)
+    assert _steps(new) == [(2, 1300), (1, 1892), (1, 1200)]
+    after = publish(new, 1400)
     new.prune(1, after)
     assert _steps(new) == [(2, 1400), (2, 1300)]
 
 
-def test_prune_removes_what_died_on_the_way(store: _Watched) -> None:
+def test_prune_by_an_unhealthy_save_keeps_what_latest_names(store: FaultyStore) -> None:
+    """Any number of poisoned saves removes neither LATEST nor its parent, and two of them stay."""
+    made = registry(store)
+    good = [publish(made, step) for step in (1, 2, 3)]
+    for step in range(4, 9):
+        made.prune(1, publish(made, step, healthy=False))
+    assert _steps(made) == [(1, 8), (1, 7), (1, 3), (1, 2)]
+    assert _dir_of_latest(made) == good[2].dir
+
+
+def test_prune_removes_what_died_on_the_way(store: FaultyStore) -> None:
     """A directory without a manifest goes, left-over temporary files too; a later life's stays."""
-    registry = _registry(store, 2)
+    made = registry(store, 2)
     store.put("step-000000003-g1-dead/rank-00000.safetensors.1234.tmp", b"")
     store.put("step-000000009-g2-dead/rank-00000.safetensors", b"")
     store.put("step-000000001-g3-live/rank-00000.safetensors", b"")
     store.put("notes/mine.txt", b"")
-    current = _publish(registry, 5)
-    removed = registry.prune(3, current)
+    current = publish(made, 5)
+    removed = made.prune(3, current)
     assert sorted(removed) == ["step-000000003-g1-dead", "step-000000009-g2-dead"]
     assert {e.key.partition("/")[0] for e in store.list()} == {
         LATEST,
@@ -208,43 +268,172 @@ def test_prune_removes_what_died_on_the_way(store: _Watched) -> None:
     }
 
 
-def test_a_bad_checkpoint_does_not_count(store: _Watched) -> None:
-    """What did not verify takes no place from what did."""
-    registry = _registry(store)
-    manifests = [_publish(registry, step) for step in (1, 2, 3, 4)]
-    registry.bad.add(manifests[2].dir)
-    registry.prune(3, manifests[3])
-    assert [step for _, step in _steps(registry)] == [4, 3, 2, 1]
+def test_prune_leaves_the_save_under_way(store: FaultyStore) -> None:
+    """The directory that was given out last is no left-over, though it has no manifest yet."""
+    made = registry(store)
+    current = publish(made, 5)
+    upload(made, made.new_dir(6))
+    assert made.prune(2, current) == []
 
 
-def test_the_manifest_goes_first(store: _Watched) -> None:
+def test_probes_go_once_they_are_old(store: FaultyStore) -> None:
+    """One that is there at two prunings belongs to nobody any more."""
+    made = registry(store)
+    current = publish(made, 5)
+    store.put(f"{PROBE}old", b"")
+    made.prune(2, current)
+    store.put(f"{PROBE}new", b"")
+    made.prune(2, current)
+    assert [key for key in store.objects if key.startswith(PROBE)] == [f"{PROBE}new"]
+
+
+def test_a_bad_checkpoint_does_not_count(store: FaultyStore) -> None:
+    """What did not verify takes no place from what did, and goes when enough newer ones exist."""
+    made = registry(store)
+    manifests = [publish(made, step) for step in (1, 2, 3, 4)]
+    made.quarantine(manifests[2].dir, "a bit has turned over")
+    assert made.prune(3, manifests[3]) == []
+    for step in (5, 6):
+        current = publish(made, step)
+    assert sorted(made.prune(3, current)) == [manifest.dir for manifest in manifests[:3]]
+
+
+def test_a_thousand_and_one_directories_are_no_more_trouble_than_three(store: FaultyStore) -> None:
+    """However many a killed pruner left behind, all are seen."""
+    made = registry(store, 2)
+    for step in range(1001):
+        store.put(f"step-{step:09d}-g1-dead/rank-00000.safetensors", b"")
+    current = publish(made, 5)
+    assert len(made.prune(3, current)) == 1001
+
+
+def test_the_manifest_goes_first(store: FaultyStore) -> None:
     """What a killed pruner leaves can never be taken for a checkpoint."""
-    registry = _registry(store)
+    made = registry(store)
     for step in (1, 2, 3):
-        current = _publish(registry, step)
-    store.fail_at = "delete rank"
-    assert registry.prune(1, current) == []
-    assert [step for _, step in _steps(registry)] == [3, 2]
-    store.fail_at = ""
-    assert len(registry.prune(1, current)) == 1
+        current = publish(made, step)
+    made.prune(1, current)
+    assert [deed for deed in store.deeds if deed.startswith("delete")] == [
+        "delete manifest.json",
+        "delete rank-00000.safetensors",
+    ]
 
 
-def test_a_store_that_forbids_deleting_is_no_disaster(
-    store: _Watched, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("deed", ["delete", "list", "read LATEST"])
+def test_a_failed_prune_is_only_counted(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture, deed: str
 ) -> None:
-    """Pruning only logs."""
-    registry = _registry(store)
+    """Nothing that matters depends on pruning."""
+    made = registry(store)
     for step in (1, 2, 3):
-        current = _publish(registry, step)
-    store.fail_at = "delete"
-    assert registry.prune(1, current) == []
+        current = publish(made, step)
+    store.fail_at = deed
+    assert made.prune(1, current) == []
+    assert made.prune_failures == 1
     assert "pruning stopped" in caplog.text
 
 
-def test_names_carry_the_documented_form(store: _Watched) -> None:
+def test_a_prune_that_breaks_off_says_what_is_gone(store: FaultyStore) -> None:
+    """What was removed before the failure is removed."""
+    made = registry(store)
+    first, *_, current = [publish(made, step) for step in (1, 2, 3, 4)]
+    second = made.checkpoints()[2]
+    store.before = lambda deed: _fail() if store.deeds.count("delete manifest.json") == 2 else None
+    assert made.prune(1, current) == [second.dir]
+    store.before = lambda deed: None
+    assert made.prune(1, current) == [first.dir]
+
+
+def _fail() -> None:
+    raise StoreError("503 SlowDown")
+
+
+def test_who_has_lost_the_run_prunes_nothing(store: FaultyStore) -> None:
+    """The one that comes late from behind a dead network removes nothing of the one that went on."""
+    old, new = registry(store, 1), registry(store, 2)
+    for step in (1, 2, 3, 4):
+        current = publish(old, step)
+    publish(new, 3)
+    assert old.prune(1, current) == []
+
+
+def test_a_visitor_prunes_by_what_latest_says(store: FaultyStore) -> None:
+    """The command line knows no current save: LATEST, its parent and what its trainer makes now all stay."""
+    made = registry(store, 2)
+    store.put("step-000000003-g1-dead/rank-00000.safetensors", b"")
+    for step in range(1, 5):
+        publish(made, step)
+    upload(made, made.new_dir(5))
+    visitor = registry(store)
+    assert len(visitor.prune(2)) == 3
+    assert _steps(visitor) == [(2, 4), (2, 3)]
+    assert made._under_way in {found.dir for found in visitor.checkpoints()}
+
+
+@pytest.mark.parametrize("deed", ["", "read LATEST"])
+def test_a_visitor_without_a_pointer_removes_nothing_unfinished(store: FaultyStore, deed: str) -> None:
+    """Where LATEST is missing or cannot be read, nothing tells whether a save is under way."""
+    made = registry(store)
+    upload(made, made.new_dir(5))
+    store.fail_at = deed
+    assert registry(store).prune(2) == []
+
+
+def test_a_quarantine_says_when_by_whom_and_why_and_is_written_once(store: FaultyStore) -> None:
+    """The first reason stays; a later one is the consequence of the first."""
+    made = registry(store)
+    manifest = publish(made, 5)
+    for reason in ("a bit has turned over", "again"):
+        made.quarantine(manifest.dir, reason)
+    row = json.loads(store.objects[f"{manifest.dir}/quarantine.json"])
+    assert row.keys() == {"at", "by", "reason"}
+    assert (row["by"], row["reason"]) == (made.writer, "a bit has turned over")
+    assert made.checkpoints()[0].is_quarantined
+    made.release(manifest.dir)
+    assert not made.checkpoints()[0].is_quarantined
+    assert made.bad == set()
+
+
+@pytest.mark.parametrize("deed", ["put quarantine", "read quarantine"])
+def test_a_quarantine_that_cannot_be_written_is_only_logged(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture, deed: str
+) -> None:
+    """A resume must not fail because the bucket may only be read; this life remembers all the same."""
+    made = registry(store)
+    manifest = publish(made, 5)
+    store.fail_at = deed
+    made.quarantine(manifest.dir, "a bit has turned over")
+    assert made.bad == {manifest.dir}
+    assert "could not be put into quarantine" in caplog.text
+
+
+def test_a_manifest_of_another_run_or_pointer_is_refused(store: FaultyStore) -> None:
+    """It is sound, and not ours; or not the one that was meant."""
+    made = registry(store)
+    manifest = publish(made, 5)
+    with pytest.raises(CheckpointCorrupt, match="not the one"):
+        made.manifest(manifest.dir, "00000000")
+    with pytest.raises(CheckpointCorrupt, match="holds the manifest of run/"):
+        Registry(store, "another").manifest(manifest.dir)
+
+
+def test_names_carry_the_documented_form(store: FaultyStore) -> None:
     """`step-` and nine digits, then the attempt; never the same twice."""
-    registry = _registry(store)
-    one, other = _publish(registry, 7), _publish(registry, 7)
+    made = registry(store)
+    one, other = publish(made, 7), publish(made, 7)
     assert one.dir.startswith("step-000000007-")
     assert one.dir != other.dir
     assert order_of(one.dir) == (1, 7)
+
+
+def test_nothing_is_written_twice() -> None:
+    """Two lives that save the same steps share no key but the pointer's."""
+    store = MemoryStore()
+    written: list[dict[str, bytes]] = []
+    for generation in (1, 2):
+        life = registry(store, generation)
+        for step in (5, 5, 6):
+            publish(life, step)
+            for before in written:
+                assert before.items() <= store.objects.items()
+            written.append({key: body for key, body in store.objects.items() if key != LATEST})

@@ -122,7 +122,9 @@ class Watch:
     @property
     def _is_ours(self) -> bool:
         # An earlier lease of this very process, never given back: whoever made it has made a new one.
-        return self._claim is not None and self._here.is_in(self._claim.owner)
+        if self._claim is None:
+            return False
+        return self._here.writer == self._claim.owner.writer or self._here.is_in(self._claim.owner)
 
     def _read(self) -> None:
         self._claim, self._problem = None, ""

@@ -3,45 +3,40 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError, StoreMissing
+from spotwatch.errors import StoreError
+from spotwatch.testing import MemoryStore
 from spotwatch.train.lease import Lease
 from spotwatch.train.lease_form import LEASE, Claim
 from spotwatch.train.owner import Owner
-from spotwatch.train.parts import Body
-from spotwatch.train.store import Entry, OnPart
 
 Wrong = Callable[[str], None]
 
 
-class Shelf:
-    """A store in memory.
+def nothing(*_: object) -> None:
+    """Be called."""
+
+
+class Shelf(MemoryStore):
+    """A store in memory that fails to order.
 
     Args:
         is_conditional: whether it compares and swaps.
     """
 
-    url = "shelf://run"
-
     def __init__(self, *, is_conditional: bool = True) -> None:
-        self.is_conditional = is_conditional
-        self.objects: dict[str, tuple[bytes, str]] = {}
-        self.before: Wrong = lambda deed: None
+        super().__init__(is_conditional=is_conditional)
+        self.before: Wrong = nothing
         """Called with the deed before anything is done; may raise."""
-        self.after: Wrong = lambda deed: None
+        self.after: Wrong = nothing
         """Called when it is done; what it raises is an answer that got lost."""
-        self._versions = itertools.count()
-        self._lock = threading.Lock()
 
     def put(self, key: str, body: bytes) -> None:
         """Store."""
         self.before("put")
-        with self._lock:
-            self.objects[key] = body, str(next(self._versions))
+        super().put(key, body)
         self.after("put")
 
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
@@ -49,56 +44,18 @@ class Shelf:
         if not self.is_conditional:
             raise AssertionError("a store that cannot compare was asked to")
         self.before("put_if")
-        with self._lock:
-            there = self.objects.get(key, (b"", None))[1]
-            if there != version:
-                raise StoreConflict(f"{key} is of version {there}, not {version}")
-            new = str(next(self._versions))
-            self.objects[key] = body, new
+        new = super().put_if(key, body, version)
         self.after("put_if")
         return new
-
-    def get(self, key: str, *, most_bytes: int) -> bytes:
-        """Return the bytes."""
-        return self.read(key, most_bytes=most_bytes)[0]
 
     def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
         """Return bytes and version."""
         self.before("read")
-        if key not in self.objects:
-            raise StoreMissing(key)
-        body, version = self.objects[key]
-        if len(body) > most_bytes:
-            raise CheckpointCorrupt(f"{key} has more than {most_bytes} bytes")
-        return body, version
-
-    def delete(self, key: str) -> None:
-        """Remove."""
-        self.objects.pop(key, None)
-
-    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def read_into(self, key: str, begin: int, target: memoryview) -> None:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def size_bytes(self, key: str) -> int:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def list(self) -> Iterator[Entry]:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def abort_uploads(self) -> int:
-        """Not of interest."""
-        raise NotImplementedError
+        return super().read(key, most_bytes=most_bytes)
 
     def claim(self) -> Claim:
         """Return what LEASE says."""
-        return Claim.from_bytes(self.objects[LEASE][0])
+        return Claim.from_bytes(self.objects[LEASE])
 
     def write(self, claim: Claim) -> None:
         """Let a stranger have written it."""
@@ -168,10 +125,6 @@ def claim(owner: Owner | None = None, **changes: object) -> Claim:
 def lease(store: Shelf, time: Time, owner: Owner | None = None, **options: float) -> Lease:
     """Return a lease in virtual time."""
     return Lease(store, owner or Owner.here(), monotonic=time.monotonic, sleep=time.sleep, **options)
-
-
-def nothing(*_: object) -> None:
-    """Be called."""
 
 
 def refuse(*deeds: str) -> Wrong:

@@ -145,7 +145,8 @@ def test_an_earlier_lease_of_this_process(store: Shelf, time: Time) -> None:
 
 def test_taken_again_by_itself(store: Shelf, time: Time) -> None:
     """A second resume is a new life, whether the first was released or not."""
-    ours = lease(store, time)
+    # A stranger to /proc: also where a process cannot be looked up, its own writer is known.
+    ours = lease(store, time, stranger())
     assert [ours.take(nothing, nothing), ours.take(nothing, nothing)] == [1, 2]
     ours.release("finished")
     assert ours.take(nothing, nothing) == 3

@@ -183,7 +183,7 @@ def test_the_lease_is_asked_before_each_write(store: FaultyStore) -> None:
 
 
 def test_a_claim_names_what_was_named(store: FaultyStore) -> None:
-    """The same checkpoint, another holder; claimed twice it is written once; without a pointer, nothing is."""
+    """The same checkpoint, another holder; claimed twice it is written once, and never made."""
     assert pointer.claim(store, 2, "me", _nothing) is None
     before = _latest(1800, 1, "old")
     pointer.move(store, before, _nothing)

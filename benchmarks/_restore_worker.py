@@ -2,7 +2,8 @@
 """The trainer of `restore.py`: a fresh process that restores once, by the tutorial's way or by ours.
 
 As after a reclaim it has a model with values of its own, no optimizer state, and has imported torch alone:
-what a way has to import besides is counted as restoring. Commands as in `_save_worker.py`: begin, restore, end.
+what a way has to import besides is counted as restoring. Commands, as in `_save_worker.py`: begin, restore,
+end.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """How long a run takes to go on: the tutorial's way to restore and ours, alternately, from the same link.
 
 One trainer saves by both ways to an S3 sink that keeps what it gets. Then fresh processes restore, as after
-a reclaim, beside a plain socket that fetches as many bytes. Each is checked to hold every value that was saved.
-Ours verifies what it downloads, the tutorial's way does not. JSON goes to stdout or a file, a table for people
-to stderr.
+a reclaim, beside a plain socket that fetches as many bytes. Each is checked to hold every value that was
+saved. Ours verifies what it downloads, the tutorial's way does not. JSON goes to stdout or a file, a table
+for people to stderr.
 
     python benchmarks/restore.py                               2,417 MB, 5 rounds: 5 minutes, 13 GB of memory
     python benchmarks/restore.py --size small --repeats 3      60 MB: half a minute

@@ -1,138 +1,180 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checkpoints of a run are, for people: a row for each, and whether one verifies.
+"""Where each tensor of a checkpoint lies that many ranks have written: the manifest's `tensors`, checked.
 
-For the command line; it changes nothing in the store and prints nothing.
+A tensor may lie in pieces in several files. Those that belong to one rank alone are listed by rank. No byte
+of a tensor is read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt
-from spotwatch.train import download, quarantine
-from spotwatch.train.listing import Found
-from spotwatch.train.manifest import Latest, Manifest
-from spotwatch.train.registry import Registry
+from spotwatch.model import JSON
+from spotwatch.train import tensors
+from spotwatch.train.tensors import Layout, Place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One checkpoint directory."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box of a tensor, and where its elements lie in row order."""
 
-    dir: str
-    step: int
-    generation: int
-    created_at: datetime | None
-    """None: its manifest is missing or damaged."""
-    size_bytes: int
-    """Of all that lies in it."""
-    files: int
-    """How many ranks wrote it, by its manifest; else how many objects lie in it."""
-    state: str
-    """`complete`, `incomplete` (no manifest), `damaged` (one of no use), `unhealthy` or `quarantined`."""
-    role: str
-    """`latest`, `parent` (of the latest), or ""."""
-    note: str
-    """Why it is damaged or in quarantine; "" otherwise."""
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    rank: int
+    """Whose file holds it."""
+    begin: int
+    """In the file."""
+    end: int
 
 
-def describe(registry: Registry) -> list[Row]:
-    """Return a row for each checkpoint directory, the highest (generation, step) first.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor, in pieces that do not overlap and leave nothing out."""
 
-    Raises:
-        StoreError: the store cannot be read.
-    """
-    try:
-        latest = registry.latest()
-    except CheckpointCorrupt:
-        latest = None
-    rows: list[Row] = []
-    parent = None
-    for found in registry.checkpoints():
-        manifest, problem = _manifest(registry, found, latest)
-        if latest is not None and found.dir == latest.dir and manifest is not None:
-            parent = manifest.parent
-        rows.append(_row(registry, found, manifest, problem, latest))
-    return [replace(row, role="parent") if row.dir == parent else row for row in rows]
+    dtype: str
+    """Its name in safetensors."""
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
 
 
-def verify(
-    registry: Registry,
-    directory: str,
-    progress: Callable[[int], None] | None = None,
-    *,
-    between: Callable[[], None] = lambda: None,
-    threads: int = download.THREADS,
-    patience_seconds: float = download.PATIENCE_SECONDS,
-) -> Manifest:
-    """Download a checkpoint, check every byte, keep none, and return its manifest.
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All tensors of a checkpoint."""
 
-    It takes the memory of one part a thread, whatever the size of the checkpoint.
+    tensors: Mapping[str, Entry]
+    """Of all ranks together, by name."""
+    own: Sequence[Mapping[str, Place]]
+    """Of each saved rank alone, by name."""
 
-    Args:
-        registry: of the run.
-        directory: of the checkpoint.
-        progress: called with the bytes checked so far, of all files.
-        between: called several times a second; what it raises ends it.
-        threads: how many parts are read at once.
-        patience_seconds: how long a store that refuses is asked again, for each part.
+    def to_json(self) -> JSON:
+        """Return the form that the manifest keeps."""
+        return {
+            "tensors": {
+                name: {
+                    "dtype": entry.dtype,
+                    "shape": list(entry.shape),
+                    "pieces": [
+                        [list(p.offsets), list(p.sizes), p.rank, p.begin, p.end] for p in entry.pieces
+                    ],
+                }
+                for name, entry in self.tensors.items()
+            },
+            "own": [own_to_json(places) for places in self.own],
+        }
 
-    Raises:
-        CheckpointCorrupt: something is missing, has another size, or does not verify, twice.
-        StoreError: the store cannot be read.
-    """
-    manifest = registry.manifest(directory)
-    done = 0
-    for file in manifest.files:
-        download.check(
-            registry.store,
-            f"{directory}/{file.name}",
-            file,
-            between,
-            threads=threads,
-            patience_seconds=patience_seconds,
-            progress=None if progress is None else partial(_further, progress, done),
+    @classmethod
+    def from_json(cls, value: JSON, world_size: int) -> Catalogue:
+        """Return the catalogue in a manifest.
+
+        Raises:
+            CheckpointCorrupt: it is none, or a tensor has gaps, overlaps, or reaches out of its place.
+        """
+        try:
+            if not isinstance(value, dict):
+                raise TypeError(f"an object is wanted, not {type(value).__name__}")
+            own = [own_from_json(places) for places in value["own"]]
+            if len(own) != world_size:
+                raise ValueError(f"the own tensors of {len(own)} ranks, not {world_size}")
+            entries = {name: _entry(name, row, world_size) for name, row in value["tensors"].items()}
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise CheckpointCorrupt(f"no catalogue of tensors: {error!r}") from error
+        return cls(entries, own)
+
+    @classmethod
+    def of_file(cls, layout: Layout) -> Catalogue:
+        """Return the catalogue of a checkpoint that one process wrote into one file."""
+        return cls(
+            {
+                place.name: Entry(
+                    place.dtype,
+                    place.shape,
+                    (Piece((0,) * len(place.shape), place.shape, 0, place.begin, place.end),),
+                )
+                for place in layout.places
+            },
+            [{}],
         )
-        done += file.size_bytes
-    return manifest
 
 
-def _further(progress: Callable[[int], None], done: int, arrived: int) -> None:
-    progress(done + arrived)
+def own_to_json(places: Mapping[str, Place]) -> dict[str, JSON]:
+    """Return the form of one rank's own tensors."""
+    return {name: [p.dtype, list(p.shape), p.begin, p.end] for name, p in places.items()}
 
 
-def _manifest(registry: Registry, found: Found, latest: Latest | None) -> tuple[Manifest | None, str]:
-    if not found.is_complete:
-        return None, ""
-    crc = latest.manifest_crc if latest is not None and latest.dir == found.dir else None
-    try:
-        return registry.manifest(found.dir, crc), ""
-    except CheckpointCorrupt as error:
-        return None, str(error)
+def own_from_json(value: JSON) -> dict[str, Place]:
+    """Return one rank's own tensors; raise `ValueError` or the like for anything else."""
+    if not isinstance(value, dict):
+        raise TypeError("own tensors are no object")
+    places = {}
+    for name, (dtype, shape, begin, end) in value.items():
+        _expect_room(name, dtype, _sizes(shape), begin, end)
+        places[name] = Place(name, dtype, tuple(shape), begin, end)
+    return places
 
 
-def _row(
-    registry: Registry, found: Found, manifest: Manifest | None, problem: str, latest: Latest | None
-) -> Row:
-    if found.is_quarantined:
-        state, problem = "quarantined", quarantine.reason(registry.store, found.dir) or problem
-    elif not found.is_complete:
-        state = "incomplete"
-    elif manifest is None:
-        state = "damaged"
-    else:
-        state = "complete" if manifest.healthy else "unhealthy"
-    return Row(
-        dir=found.dir,
-        step=found.order[1],
-        generation=found.order[0],
-        created_at=None if manifest is None else manifest.created_at,
-        size_bytes=found.size_bytes,
-        files=len(found.sizes) if manifest is None else len(manifest.files),
-        state=state,
-        role="latest" if latest is not None and latest.dir == found.dir else "",
-        note=problem,
+def names_in(state: JSON) -> Iterator[str]:
+    """Yield the names of the tensors that encoded state refers to; one may come more than once."""
+    if isinstance(state, list):
+        for item in state:
+            yield from names_in(item)
+    elif isinstance(state, dict):
+        if state.keys() == {"$tensor"}:
+            yield str(state["$tensor"])
+        else:
+            for item in state.values():
+                yield from names_in(item)
+
+
+def _entry(name: str, row: Mapping[str, Any], world_size: int) -> Entry:
+    shape = _sizes(row["shape"])
+    pieces = tuple(
+        Piece(_sizes(offsets), _sizes(sizes), rank, begin, end)
+        for offsets, sizes, rank, begin, end in row["pieces"]
     )
+    for piece in pieces:
+        _expect_room(name, row["dtype"], piece.sizes, piece.begin, piece.end)
+        if type(piece.rank) is not int or not 0 <= piece.rank < world_size:
+            raise ValueError(f"{name!r} lies in the file of rank {piece.rank} of {world_size}")
+        box = zip(piece.offsets, piece.sizes, shape, strict=True)
+        if any(offset + size > whole for offset, size, whole in box):
+            raise ValueError(f"{name!r} of shape {shape} has a piece at {piece.offsets} of {piece.sizes}")
+    # With as many elements as the tensor and no two in one place, nothing is left out.
+    if sum(math.prod(piece.sizes) for piece in pieces) != math.prod(shape) or _overlap(pieces):
+        raise ValueError(f"the pieces of {name!r} do not make a tensor of shape {shape}")
+    return Entry(row["dtype"], shape, pieces)
+
+
+def _overlap(pieces: Sequence[Piece]) -> bool:
+    # In order of the first row, only pieces that begin before this one ends can meet it.
+    full = sorted((piece for piece in pieces if math.prod(piece.sizes)), key=lambda piece: piece.offsets)
+    for index, one in enumerate(full):
+        for other in full[index + 1 :]:
+            if one.offsets and other.offsets[0] >= one.offsets[0] + one.sizes[0]:
+                break
+            sides = zip(one.offsets, one.sizes, other.offsets, other.sizes, strict=True)
+            if all(a < b + m and b < a + n for a, n, b, m in sides):
+                return True
+    return False
+
+
+def _expect_room(name: str, dtype: str, sizes: tuple[int, ...], begin: int, end: int) -> None:
+    if not all(type(n) is int and n >= 0 for n in (begin, end)):
+        raise ValueError(f"{name!r} has a negative or fractional place")
+    if end - begin != math.prod(sizes) * _element_bytes(dtype):
+        raise ValueError(f"{name!r}: {end - begin} bytes for {sizes} of {dtype!r}")
+
+
+@functools.cache
+def _element_bytes(dtype: str) -> int:
+    return tensors.view(bytearray(), Place("", dtype, (0,), 0, 0)).element_size()
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+        raise ValueError(f"{str(value)[:80]} is no shape")
+    return tuple(value)

@@ -83,7 +83,7 @@ def post(path: str, body: bytes, extra: str = "") -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
     """Wait for a condition with a time limit."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the condition is about sockets, which have no event
@@ -473,7 +473,7 @@ async def test_expect_continue_is_answered_before_the_body(hook: Hook) -> None:
         "POST /webhook/digitalocean HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
     )
     writer.write(head.encode())
-    interim = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2)
+    interim = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
     assert interim.startswith(b"HTTP/1.1 100")
     writer.write(b"x")
     assert (await read_reply(reader)).status == 202

@@ -224,5 +224,4 @@ class MemoryStore:
             raise StoreMissing(f"there is no {key}") from None
 
     def _version(self, key: str) -> str | None:
-        version = self._versions.get(key)
-        return None if version is None else str(version)
+        return str(self._versions.get(key, 0)) if key in self.objects else None

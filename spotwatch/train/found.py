@@ -24,7 +24,10 @@ class Found:
     def __init__(self, *, sharded: bool = False) -> None:
         self._sharded = sharded
         self.by_name: dict[str, torch.Tensor] = {}
-        self._seen: dict[tuple[object, ...], str] = {}
+        self._at: dict[object, list[str]] = {}
+        # A model has thousands of tensors of a few kinds, and training waits: each kind is looked at once.
+        self._types: dict[type, bool] = {}
+        self._kinds: set[tuple[object, ...]] = set()
 
     def save(self, value: Any, path: str) -> str | None:
         """Return the name under which `value` is stored; None when it is no tensor.
@@ -32,47 +35,48 @@ class Found:
         Raises:
             ConfigError: it is one that the file form cannot hold.
         """
-        if not tensors.is_tensor(value):
+        is_tensor = self._types.get(type(value))
+        if is_tensor is None:
+            is_tensor = self._types[type(value)] = tensors.is_tensor(value)
+        if not is_tensor:
             return None
+        local = value
         if self._sharded and tensors.is_sharded(value):
-            same: tuple[object, ...] | None = self._identity_of_shard(value, path)
+            local = value.to_local().detach()
+            # Not by the address, which all empty parts share: every rank must come to the same names.
+            storage = local.untyped_storage()._cdata  # noqa: SLF001 - its identity has no public name
+            at: object = (storage, local.storage_offset())
         else:
-            tensors.check(value, path)
-            same = self._identity(value) if value.numel() else None
-        if same is not None and same in self._seen:
-            return self._seen[same]
+            at = (value.device, value.data_ptr()) if value.numel() else None
+        kind = (type(local), local.dtype, local.layout, local.device)
+        if kind not in self._kinds:
+            tensors.check(local, path)
+            self._kinds.add(kind)
+        neighbours = self._at.setdefault(at, []) if at is not None else []
+        for name in neighbours:
+            if _is_same(self.by_name[name], value):
+                return name
         name = path
         while name in self.by_name:
             name += "~"
         # Holding it keeps its address from being given to another before the walk is over.
         self.by_name[name] = value
-        if same is not None:
-            self._seen[same] = name
+        neighbours.append(name)
         return name
 
-    @staticmethod
-    def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
-        # The same memory seen in the same way: tied weights, one state in two groups. Views stay separate.
-        return (
-            tensor.data_ptr(),
-            tensor.dtype,
-            tensor.shape,
-            tensor.stride(),
-            tensor.device,
-            tensor.is_conj(),
-            tensor.is_neg(),
-        )
 
-    @staticmethod
-    def _identity_of_shard(tensor: Any, path: str) -> tuple[object, ...]:
-        local = tensor.to_local().detach()
-        tensors.check(local, path)
-        # By the storage, not by the address, which all empty parts share: ranks must come to the same names.
-        return (
-            local.untyped_storage()._cdata,  # noqa: SLF001 - torch has no public name for a storage's identity
-            local.storage_offset(),
-            local.stride(),
-            local.dtype,
-            tensor.shape,
-            tensor.placements,
-        )
+def _is_same(one: Any, other: Any) -> bool:
+    """Tell whether two tensors that begin in the same memory see it in the same way; views stay separate."""
+    if (
+        one.dtype != other.dtype
+        or one.shape != other.shape
+        or tensors.is_sharded(one) != tensors.is_sharded(other)
+    ):
+        return False
+    if tensors.is_sharded(one):
+        if one.placements != other.placements:
+            return False
+        one, other = one.to_local(), other.to_local()
+    return bool(
+        one.stride() == other.stride() and one.is_conj() == other.is_conj() and one.is_neg() == other.is_neg()
+    )

@@ -33,16 +33,29 @@ def seconds(name: str, value: object, *, may_be_zero: bool = False) -> float:
     Raises:
         ConfigError: it is no number, or negative, or zero where that makes no sense.
     """
-    wanted = "at least 0" if may_be_zero else "above 0"
+    return _real(name, value, "seconds", may_be_zero=may_be_zero)
+
+
+def rate(name: str, value: object) -> float:
+    """Return `value`, in bytes per second, as a float; infinite is allowed and means no limit.
+
+    Raises:
+        ConfigError: it is no number above zero.
+    """
+    return _real(name, value, "bytes per second", may_be_zero=False)
+
+
+def _real(name: str, value: object, unit: str, *, may_be_zero: bool) -> float:
+    wanted = f"{unit}, {'at least 0' if may_be_zero else 'above 0'}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name}={value!r}: wants seconds, {wanted}")
+        raise ConfigError(f"{name}={value!r}: wants {wanted}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     # NaN compares false with everything, and is refused by that.
     if not (number > 0 or (may_be_zero and number == 0)):
-        raise ConfigError(f"{name}={value!r}: wants seconds, {wanted}")
+        raise ConfigError(f"{name}={value!r}: wants {wanted}")
     return number
 
 

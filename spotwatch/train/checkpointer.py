@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training loop's one object: when to save, what to do when told, and whether the last save is durable.
 
-How state becomes bytes, where they go and what verifies is in the modules beside it. One process, and a save
-blocks the loop until it is durable. Importing it does not import torch.
+How state becomes bytes, where they go and what verifies is in the modules beside it. The loop waits while the
+state is copied; the rest goes on behind it. Importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from time import monotonic
 from types import TracebackType
 from typing import Self, SupportsIndex
 
-from spotwatch.errors import ConfigError, RunTaken, StoreError
+from spotwatch.errors import ConfigError, RunTaken
 from spotwatch.train import arguments, options
+from spotwatch.train.consensus import StoppedElsewhere
+from spotwatch.train.life import Life
 from spotwatch.train.link import Link
-from spotwatch.train.manifest import Manifest
+from spotwatch.train.loop import Health, Loop, is_true
 from spotwatch.train.orders import Mark
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Loaded, Resume
 from spotwatch.train.saving import Saver
 from spotwatch.train.schedule import Schedule
 from spotwatch.train.signals import worker_init
+from spotwatch.train.staging import Staging
 from spotwatch.train.state import State
 from spotwatch.train.store import Store
 
@@ -42,7 +43,7 @@ _NOT_RESUMED = (
 _ENTERED_BEFORE = "this Checkpointer's `with` was entered before: call resume() again, or make another one"
 
 
-class _Life(Enum):
+class _Stage(Enum):
     NEW = auto()
     RESUMED = auto()
     INSIDE = auto()
@@ -57,17 +58,21 @@ class Checkpointer:
     """Save a run so that it can be taken away at any moment, and go on from there.
 
     Args:
-        url: path, `file://`, `s3://bucket/prefix`, `spaces://bucket/prefix`, or an open store;
+        url: path, `file://`, `s3://bucket/prefix`, `spaces://`, `gs://`, `az://`, or an open store;
             `SPOTWATCH_CHECKPOINT_URL` replaces it.
         run_id: the same on every machine that goes on with this run; `SPOTWATCH_RUN_ID` replaces it.
         keep: how many checkpoints stay.
         every: `"auto"`: as often as the measured cost of a save makes best.
         every_steps: save at each multiple of it instead.
         every_seconds: save this often instead.
+        max_lost_seconds: with `"auto"`: what a loss without notice may cost at worst.
+        blocking: let `step` wait until a save is durable, instead of until the state is copied.
         allow_fresh: begin at 0 although checkpoints exist of which none verifies (`SPOTWATCH_ALLOW_FRESH=1`).
         world_size: 1 says that each process under a launcher is a run of its own; None takes `WORLD_SIZE`.
         patience_seconds: how long `resume` asks a store again that refuses.
         give_up_after: this many failed saves in a row raise; None never does.
+        most_bytes_per_second: what an upload of this process may take of the link; None: all.
+        lease_seconds: after so long without a sign of life another machine may go on with the run.
         environ: instead of `os.environ`.
 
     Raises:
@@ -85,29 +90,47 @@ class Checkpointer:
         every: str = "auto",
         every_steps: int | None = None,
         every_seconds: float | None = None,
+        max_lost_seconds: float | None = None,
+        blocking: bool = False,
         allow_fresh: bool = False,
         world_size: int | None = None,
         patience_seconds: float = 60.0,
         give_up_after: int | None = 10,
+        most_bytes_per_second: float | None = None,
+        lease_seconds: float = 60.0,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         env = os.environ if environ is None else environ
         keep = arguments.whole("keep", keep)
-        self._patience_seconds = arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True)
-        self._give_up_after = (
-            None if give_up_after is None else arguments.whole("give_up_after", give_up_after)
+        give_up_after = None if give_up_after is None else arguments.whole("give_up_after", give_up_after)
+        self._schedule = Schedule(every, every_steps, every_seconds, max_lost_seconds)
+        store, self.run_id = options.resolve(url, run_id, env, most_bytes_per_second=most_bytes_per_second)
+        staging = Staging()
+        self._state = State(staging)
+        self._life = Life(
+            store,
+            self.run_id,
+            self._state,
+            staging,
+            env,
+            world_size=world_size,
+            patience_seconds=arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True),
+            lease_seconds=arguments.seconds("lease_seconds", lease_seconds),
+            on_lost=self._on_lost,
         )
-        self._schedule = Schedule(every, every_steps, every_seconds)
-        store, self.run_id = options.resolve(url, run_id, world_size, env)
-        self._registry = Registry(store, self.run_id)
         self._allow_fresh = allow_fresh or options.insists_on_fresh(env)
-        self._state = State()
-        self._life = _Life.NEW
+        self._stage = _Stage.NEW
         self._step = -1
+        self._healthy: Health = True
         self._wants_out = False
         self._exit_code: int | None = None
-        self._link = Link(self.run_id, env, lambda: self._step)
-        self._saver = Saver(self._registry, self._state, self._schedule, self._link, keep)
+        speaks = not options.is_one_of_many(env, world_size)
+        self._link = Link(self.run_id, env, lambda: self._step, speaks=speaks)
+        self._saver = Saver(self._life.registry, self._schedule, self._link, keep, give_up_after)
+        self._loop = Loop(self._schedule, self._saver, self._link, self._life, blocking=blocking)
+        self._looks = True
+        """Whether every step is a boundary: there are others to hear, or something has happened."""
+        self._is_first = True
 
     @property
     def exit_code(self) -> int:
@@ -127,7 +150,8 @@ class Checkpointer:
     def resume(self) -> int:
         """Restore the newest checkpoint that verifies and return its step; 0 on a fresh run only.
 
-        Call it before each `with`, also for a run that begins.
+        Call it before each `with`, also for a run that begins; on every rank, after `init_process_group`. It
+        waits for a machine that still holds the run.
 
         Raises:
             SystemExit: a stop is in force; 75 when a durable checkpoint exists, 76 when there is none.
@@ -138,43 +162,50 @@ class Checkpointer:
             raise ConfigError("nothing is tracked; call track(model=..., optimizer=...) before resume()")
         self._exit_code = None
         self._wants_out = False
-        self._saver.begin()
+        self._saver.end()
         self._link.begin()
-        self._link.heart.tell(phase="resuming")
-        search = Resume(self._registry, self._patience_seconds, self._leave_if_told)
-        name = RANK_FILE.format(0)
-
-        def restore(loaded: Loaded) -> None:
-            self._state.restore(loaded.body, loaded.manifest.state[name])
-
+        heart = self._link.heart
+        heart.tell(phase="resuming")
         try:
-            # Now, not at the first notice, is the moment to learn that something cannot be saved.
-            self._state.capture()
-            loaded = search.load(name, restore, allow_fresh=self._allow_fresh)
-            self._leave_if_told()
-        except _StopAskedError:
-            raise SystemExit(self._stopped_early(search.newest_manifest())) from None
+            manifest = self._life.begin(
+                self._leave_if_told,
+                lambda why: heart.tell(phase="waiting", error=why[:500]),
+                allow_fresh=self._allow_fresh,
+            )
+        except (_StopAskedError, StoppedElsewhere):
+            raise SystemExit(self._stopped_early()) from None
         except BaseException as error:
             self._end("failed", repr(error))
             raise
+        world = self._life.world
+        self._looks = self._is_first = True
+        self._saver.begin(world, self._life.capture)
         self._step = 0
-        if loaded is not None:
-            self._adopt(loaded.manifest)
+        if manifest is not None:
+            self._step = manifest.step
+            self._saver.adopt(manifest)
             # No work is unsaved, so an order to save is answered. A flag touched by hand has its save.
             mark = self._link.orders.mark()
             self._saver.answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
-        if self._life is not _Life.INSIDE:
-            self._life = _Life.RESUMED
+        if self._stage is not _Stage.INSIDE:
+            self._stage = _Stage.RESUMED
+        self._schedule.reclaim_every_seconds = self._life.reclaim_every_seconds
         self._schedule.begin(self._step)
-        self._link.heart.count_from(self._step)
-        self._link.heart.tell(phase="training", error="; ".join(search.problems)[:500])
+        heart.count_from(self._step)
+        heart.tell(phase="training", world_size=world.size, error="; ".join(self._life.problems)[:500])
         log.info(
-            "run %s goes on from step %d (%s)", self.run_id, self._step, self._registry.parent or "fresh"
+            "run %s goes on from step %d (%s)", self.run_id, self._step, self._life.registry.parent or "fresh"
         )
         return self._step
 
-    def step(self, step: SupportsIndex) -> bool:
+    def step(self, step: SupportsIndex, *, healthy: Health = True) -> bool:
         """Say that `step` steps are done; save when due. True: leave the loop, the save is made.
+
+        Args:
+            step: how many; the same on all ranks.
+            healthy: False, or a function that returns it (asked at a save only), for a state that must not
+                become the checkpoint to go on from, such as one after a loss that is not finite: it is kept
+                aside, and LATEST stays. On many ranks one False is enough.
 
         Raises:
             StoreError: saving has failed `give_up_after` times in a row.
@@ -184,91 +215,81 @@ class Checkpointer:
         if type(step) is not int or step < 0:
             step = arguments.steps(step)
         self._step = step
+        self._healthy = healthy
         self._wants_out = False
         schedule, link = self._schedule, self._link
         orders = link.orders
         if (
             step >= schedule.next_step
+            or self._looks
             or orders.stop
             or orders.flush
             or link.signals.stop
+            or self._saver.news
             or monotonic() >= schedule.next_at
         ):
             return self._boundary(step)
         return False
 
     def poll(self) -> bool:
-        """Tell whether to break off an evaluation or a warm-up because a stop is in force; saves nothing."""
-        if self._is_stopping:
+        """Tell whether to break off an evaluation or a warm-up because a stop is in force.
+
+        It saves nothing and asks no other rank.
+        """
+        if self._loop.is_stopping:
             self._wants_out = True
         return self._wants_out
 
-    def save(self, step: SupportsIndex) -> None:
-        """Save now; at return it is durable.
+    def save(self, step: SupportsIndex, *, healthy: Health = True) -> None:
+        """Save now, on all ranks together; at return it is durable.
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
             ConfigError: a value has no safe form, `step` is no whole number, or `resume` was not called.
         """
-        if self._life is _Life.NEW:
-            raise ConfigError(_NOT_RESUMED)
+        if self._stage in (_Stage.NEW, _Stage.LEFT):
+            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
         self._step = arguments.steps(step)
-        self._saver.save(self._step)
+        self._saver.save(self._step, healthy=is_true(healthy))
 
     def __enter__(self) -> Self:
-        if self._life is not _Life.RESUMED:
-            raise ConfigError(_NOT_RESUMED if self._life is _Life.NEW else _ENTERED_BEFORE)
-        self._life = _Life.INSIDE
+        if self._stage is not _Stage.RESUMED:
+            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
+        self._stage = _Stage.INSIDE
         self._link.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._life = _Life.LEFT
+        self._stage = _Stage.LEFT
         if kind is not None:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:
                 self._exit_code = NOT_DURABLE
-            if self._exit_code == DURABLE:
-                self._end("durable")
-            else:
-                self._end("failed", repr(error))
+                if kind is not KeyboardInterrupt:
+                    self._saver.end()  # what was staged before the failure is sound, and worth its upload
+            self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
             return
         if self._exit_code is None:
-            durable = self._saver.save_at_last(self._step)
-            self._conclude(durable=durable, finished=not self._wants_out)
+            is_stopping = self._loop.settle(self._step, self._healthy)
+            durable = self._loop.save_at_last(self._step, self._healthy)
+            self._conclude(durable=durable, finished=not (self._wants_out or is_stopping))
         self._end({FINISHED: "finished", DURABLE: "durable"}.get(self.exit_code, "failed"))
 
-    @property
-    def _is_stopping(self) -> bool:
-        return self._link.is_stopping or self._saver.taken
-
-    def _end(self, phase: str, error: str = "") -> None:
-        self._schedule.end()
-        told = self._link.is_stopping and self._exit_code in (DURABLE, NOT_DURABLE)
-        self._link.end(phase, error, leaving=told)
-
     def _boundary(self, step: int) -> bool:
-        if self._life in (_Life.NEW, _Life.LEFT):
-            raise ConfigError(_NOT_RESUMED if self._life is _Life.NEW else _ENTERED_BEFORE)
+        if self._stage in (_Stage.NEW, _Stage.LEFT):
+            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
         arguments.steps(step)  # the upper bound: the loop need not pay for it at each step
-        self._link.orders.look()
-        if not self._is_stopping:
-            if monotonic() < self._schedule.pause_until:
-                return False
-            try:
-                self._saver.save(step)
-            except RunTaken as error:
-                log.error("%s", error)  # noqa: TRY400 - the reason is in the message, a trace adds nothing
-            except (StoreError, ConfigError) as error:
-                self._saver.failed(step, error)
-                if self._give_up_after is not None and self._schedule.failures >= self._give_up_after:
-                    raise
-        if not self._is_stopping:
+        if not self._loop.boundary(step, self._healthy):
+            if self._is_first:
+                # Only now an optimizer has all its state: the buffer is made ready for the first save.
+                self._is_first = False
+                self._looks = self._life.world.size > 1
+                self._life.warm()
             return False
         self._wants_out = True
-        self._conclude(durable=self._saver.save_at_last(step), finished=False)
+        self._conclude(durable=self._loop.save_at_last(step, self._healthy), finished=False)
         return True
 
     def _conclude(self, *, durable: bool, finished: bool) -> None:
@@ -279,21 +300,30 @@ class Checkpointer:
         else:
             self._exit_code = FINISHED if finished else DURABLE
 
-    def _adopt(self, manifest: Manifest) -> None:
-        self._step = manifest.step
-        self._saver.adopt(manifest)
+    def _on_lost(self, taken: RunTaken) -> None:
+        del taken  # the lease has said it
+        self._saver.lose()
 
     def _leave_if_told(self) -> None:
-        if self._is_stopping:
+        if self._link.is_stopping:
             raise _StopAskedError
 
-    def _stopped_early(self, manifest: Manifest | None) -> int:
+    def _stopped_early(self) -> int:
+        manifest = self._life.newest_manifest()
         self._exit_code = NOT_DURABLE if manifest is None else DURABLE
         if manifest is None:
             self._end("failed", "stopped before anything was saved")
         else:
-            self._adopt(manifest)
+            self._step = manifest.step
+            self._saver.adopt(manifest)
             self._saver.answer(self._link.orders.mark())
             self._end("durable")
         log.warning("a stop is in force: not training on; exit %d", self._exit_code)
         return self._exit_code
+
+    def _end(self, phase: str, error: str = "") -> None:
+        self._schedule.end()
+        told = (self._link.is_stopping or self._wants_out) and self._exit_code in (DURABLE, NOT_DURABLE)
+        ended = {FINISHED: "finished", DURABLE: "stopped"}.get(self.exit_code, "failed")
+        self._life.end(ended)
+        self._link.end(phase, error, leaving=told)

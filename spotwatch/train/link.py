@@ -33,9 +33,14 @@ class Link:
         run_id: names the status file.
         environ: says where the daemon is.
         step: returns the last finished step.
+        speaks: False for all but one rank of a machine: these hear everything, and leave status and
+            flags to that one.
     """
 
-    def __init__(self, run_id: str, environ: Mapping[str, str], step: Callable[[], int]) -> None:
+    def __init__(
+        self, run_id: str, environ: Mapping[str, str], step: Callable[[], int], *, speaks: bool = True
+    ) -> None:
+        self._speaks = speaks
         self._environ = dict(environ)
         self._runtime_dir, problem = runtime.find_runtime_dir(environ)
         if problem:
@@ -45,9 +50,9 @@ class Link:
         self._said: tuple[str, int] = ("", 0)
         self.signals = StopSignals()
         flags = runtime.flag_paths(environ, self._runtime_dir)
-        self.orders = Orders(self._runtime_dir, flags, read_boot_id())
+        self.orders = Orders(self._runtime_dir, flags, read_boot_id(), removes_flags=speaks)
         self.heart = Heartbeat(
-            self._runtime_dir,
+            self._runtime_dir if speaks else None,
             Status(run_id=run_id, pid=os.getpid(), at=datetime.now(UTC)),
             self._watch,
             step,
@@ -106,4 +111,5 @@ class Link:
         if self._runtime_dir is not None:
             log.info("a daemon is heard in %s", self._runtime_dir)
             self.orders.attach(self._runtime_dir, runtime.flag_paths(self._environ, self._runtime_dir))
-            self.heart.attach(self._runtime_dir)
+            if self._speaks:
+                self.heart.attach(self._runtime_dir)

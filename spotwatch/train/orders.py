@@ -57,9 +57,18 @@ class Orders:
         runtime_dir: the trusted directory; None when there is no daemon to hear.
         flags: paths to watch, each with whether only trusted users can make it.
         boot_id: of this boot; orders of another are void.
+        removes_flags: False leaves that to the rank that speaks for this machine.
     """
 
-    def __init__(self, runtime_dir: Path | None, flags: Sequence[tuple[Path, bool]], boot_id: str) -> None:
+    def __init__(
+        self,
+        runtime_dir: Path | None,
+        flags: Sequence[tuple[Path, bool]],
+        boot_id: str,
+        *,
+        removes_flags: bool = True,
+    ) -> None:
+        self._removes_flags = removes_flags
         self._runtime_dir = runtime_dir
         self._paths = tuple(flags)
         self._boot_id = boot_id
@@ -183,6 +192,9 @@ class Orders:
         return Flag(path, trusted, identity, seq)
 
     def _remove(self, flag: Flag) -> None:
+        if not self._removes_flags:
+            self._handled[flag.path] = flag.identity
+            return
         try:
             remove_if_there(flag.path)
         except HandshakeError as error:

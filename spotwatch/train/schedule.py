@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the next periodic save is due: every so many steps, every so many seconds, or as measured.
 
-Orders and signals come beside it. It does not save.
+Orders and signals come beside it. It does not save. All ranks of a run keep equal step counts in it; of
+their clocks only the first rank's matters.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections import deque
 from typing import SupportsIndex
 
 from spotwatch.errors import ConfigError
-from spotwatch.interval import save_interval_seconds
+from spotwatch.interval import RECLAIM_EVERY_SECONDS, save_interval_seconds
 from spotwatch.train import arguments
 
-_LAST_STALLS = 5
+_LAST_SAVES = 5
 _FIRST_PAUSE_SECONDS = 2.0
 _MOST_PAUSE_SECONDS = 60.0
 
@@ -25,15 +26,22 @@ class Schedule:
     """Keeps the step and the moment at which the next save is due.
 
     Args:
-        every: `"auto"`, from measured stalls.
+        every: `"auto"`, from what was measured.
         every_steps: at each multiple of it; replaces `every`.
         every_seconds: replaces `every`.
+        max_lost_seconds: what a loss without notice may cost at worst; only with `"auto"`.
 
     Raises:
         ConfigError: two are given, or one is not positive.
     """
 
-    def __init__(self, every: str, every_steps: SupportsIndex | None, every_seconds: float | None) -> None:
+    def __init__(
+        self,
+        every: str,
+        every_steps: SupportsIndex | None,
+        every_seconds: float | None,
+        max_lost_seconds: float | None = None,
+    ) -> None:
         if every != "auto":
             raise ConfigError(f'every={every!r}: only "auto"; otherwise every_steps=N or every_seconds=S')
         if every_steps is not None and every_seconds is not None:
@@ -42,7 +50,17 @@ class Schedule:
         self._every_seconds = (
             None if every_seconds is None else arguments.seconds("every_seconds", every_seconds)
         )
-        self._stalls: deque[float] = deque(maxlen=_LAST_STALLS)
+        self._max_lost_seconds = math.inf
+        if max_lost_seconds is not None:
+            if every_steps is not None or every_seconds is not None:
+                raise ConfigError('max_lost_seconds bounds every="auto"; give it without a fixed interval')
+            self._max_lost_seconds = arguments.seconds("max_lost_seconds", max_lost_seconds)
+        self._stalls: deque[float] = deque(maxlen=_LAST_SAVES)
+        self._saves: deque[float] = deque(maxlen=_LAST_SAVES)
+        self._begun = (0, math.nan)
+        self._step_seconds = 0.0
+        self.reclaim_every_seconds = RECLAIM_EVERY_SECONDS
+        """The mean time between losses without notice."""
         self.next_step: float = -math.inf
         """Every step, until `begin` and after `end`: the loop is to look whether it may go on at all."""
         self.next_at: float = math.inf
@@ -50,29 +68,66 @@ class Schedule:
         self.pause_until: float = -math.inf
         """After a failed save, not again before this moment unless told to stop."""
         self.failures = 0
+        self.skipped = 0
+        """How many periodic saves fell out because the one before was still on its way."""
+
+    @property
+    def interval_seconds(self) -> float:
+        """Return the seconds from one save to the next; infinite when steps are counted."""
+        if self._every_steps is not None:
+            return math.inf
+        if self._every_seconds is not None:
+            return self._every_seconds
+        return save_interval_seconds(
+            max(self._stalls, default=0.0),
+            save_seconds=max(self._saves, default=0.0),
+            step_seconds=self._step_seconds,
+            reclaim_every_seconds=self.reclaim_every_seconds,
+            max_lost_seconds=self._max_lost_seconds,
+        )
 
     def begin(self, step: int) -> None:
         """Count from `step`, which needs no save."""
         self.pause_until = -math.inf
         self.failures = 0
-        if self._every_steps is not None:
-            self.next_step = (step // self._every_steps + 1) * self._every_steps
-            self.next_at = math.inf
-            return
-        self.next_step = math.inf
-        seconds = self._every_seconds
-        if seconds is None:
-            seconds = save_interval_seconds(max(self._stalls, default=0.0))
-        self.next_at = time.monotonic() + seconds
+        self._begun = (step, time.monotonic())
+        self._count_from(step)
 
     def end(self) -> None:
         """Count no longer."""
         self.next_step = -math.inf
 
-    def saved(self, step: int, stall_seconds: float) -> None:
-        """Count from a save that took the loop `stall_seconds`."""
+    def staged(self, step: int, stall_seconds: float) -> None:
+        """Count from a save that began after `step` and kept the loop for `stall_seconds`."""
         self._stalls.append(stall_seconds)
-        self.begin(step)
+        before, since = self._begun
+        now = time.monotonic()
+        if step > before:
+            self._step_seconds = max(now - since - stall_seconds, 0.0) / (step - before)
+        self._begun = (step, now)
+        self._count_from(step)
+
+    def saved(self, save_seconds: float) -> None:
+        """Note that the last save is durable, so many seconds after it began."""
+        self._saves.append(save_seconds)
+        self.pause_until = -math.inf
+        self.failures = 0
+
+    def skip(self, step: int, so_far_seconds: float | None) -> None:
+        """Pass over the save that is due after `step`.
+
+        Args:
+            step: so many are done.
+            so_far_seconds: what the save before, still on its way, has taken until now; the interval grows by
+                that. None: it is another reason.
+        """
+        self.skipped += 1
+        next_at = self.next_at
+        if so_far_seconds is not None:
+            self._saves.append(so_far_seconds)
+        self._count_from(step)
+        if so_far_seconds is None:
+            self.next_at = min(next_at, self.next_at)  # a failed save keeps its moment
 
     def failed(self) -> float:
         """Count a failed save and return the seconds until it is tried again, with jitter."""
@@ -81,6 +136,14 @@ class Schedule:
         self.pause_until = time.monotonic() + pause
         self.next_at = min(self.next_at, self.pause_until)
         return pause
+
+    def _count_from(self, step: int) -> None:
+        if self._every_steps is not None:
+            self.next_step = (step // self._every_steps + 1) * self._every_steps
+            self.next_at = math.inf
+        else:
+            self.next_step = math.inf
+            self.next_at = time.monotonic() + self.interval_seconds
 
 
 def pause_seconds(failures: int) -> float:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that train one run together, as the rest of this package sees them; and the run of one process.
+"""The processes that train one run together, as the rest of this package sees them; or the one process.
 
 How several agree is in `ranks`. It knows no store and no state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,13 +48,14 @@ class World(Protocol):
     def speaks(self) -> bool:
         """Tell whether this rank speaks to the daemon for its machine (local rank 0)."""
 
-    def decide(self, step: int, wish: Wish) -> Wish:
+    def decide(self, step: int, wish: Wish, *, now: bool = False) -> Wish:
         """Return what all ranks do after `step`; the same on each, and nothing when nothing is agreed yet.
 
         Args:
             step: that is done, the same on every rank.
             wish: of this rank now. Used at once only where the ranks agree within the step; else what they
                 proposed at an earlier step is what is decided.
+            now: agree within this step, on all ranks or on none: each knows that a save is due after it.
         """
 
     def propose(self, step: int, wish: Wish) -> None:
@@ -62,11 +64,16 @@ class World(Protocol):
         Called once after each `decide` that did not end the loop. It does not wait for them.
         """
 
-    def settle(self, step: int, wish: Wish) -> Wish:
+    def settle(self, step: int, wish: Wish, *, again: Callable[[], Wish] | None = None) -> Wish:
         """Return what all ranks wish, once each of them has left its loop; the loop is not entered again.
 
-        Returns earlier where ranks that are still in theirs act: with `flush` or `due`, save with them (exactly
-        as `decide` would have it) and call this again; with `stop` or `fatal`, all leave now.
+        Returns earlier where ranks that are still in theirs act: with `flush` or `due`, save with them
+        (exactly as `decide` would have it) and call this again; with `stop` or `fatal`, all leave now.
+
+        Args:
+            step: the last one of this rank.
+            wish: of this rank now.
+            again: asked whenever the wish may have changed; None: it does not.
         """
 
     def everyone(self, value: JSON) -> list[JSON]:
@@ -95,18 +102,18 @@ class Alone:
     is_first = True
     speaks = True
 
-    def decide(self, step: int, wish: Wish) -> Wish:
+    def decide(self, step: int, wish: Wish, *, now: bool = False) -> Wish:
         """Return `wish`."""
-        del step
+        del step, now
         return wish
 
     def propose(self, step: int, wish: Wish) -> None:
         """There is nobody to tell."""
 
-    def settle(self, step: int, wish: Wish) -> Wish:
-        """Return `wish`."""
-        del step
-        return wish
+    def settle(self, step: int, wish: Wish, *, again: Callable[[], Wish] | None = None) -> Wish:
+        """Return an empty wish: the loop has come to its end, and there is nobody to wait for."""
+        del step, wish, again
+        return Wish()
 
     def everyone(self, value: JSON) -> list[JSON]:
         """Return the one value."""

@@ -20,7 +20,9 @@ from spotwatch.handshake import FLAG, Order, Status
 from spotwatch.model import Do
 from spotwatch.safe_files import create_exclusively, write_atomically
 from spotwatch.train import Checkpointer
+from spotwatch.train.parts import Body
 from spotwatch.train.signals import STOPPING
+from spotwatch.train.store import OnPart
 from spotwatch.train.store_dir import DirectoryStore
 
 
@@ -108,7 +110,7 @@ def make(tmp_path: Path, environ: dict[str, str]) -> Iterator[Make]:
             tmp_path / "store" if url is None else url,
             run_id="run",
             environ=environ,
-            **{"patience_seconds": 0.0, **options},
+            **{"patience_seconds": 0.0, "blocking": True, **options},
         )
         counter = Counter()
         ck.track(counter=counter)
@@ -174,12 +176,20 @@ class Broken(DirectoryStore):
 
     refusals = 0
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
+    def put(self, key: str, body: bytes) -> None:
         """Refuse, or store."""
+        self._refuse()
+        super().put(key, body)
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
+        """Refuse, or store."""
+        self._refuse()
+        return super().upload(key, body, on_part)
+
+    def _refuse(self) -> None:
         if self.refusals:
             self.refusals -= 1
             raise StoreError("the bucket is on fire")
-        super().put(key, body)
 
 
 @pytest.fixture

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One life of a run, from taking the lease to its release: its ranks, and what it goes on from.
+
+It neither decides when to save nor speaks to the daemon.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+
+from spotwatch.errors import ConfigError, RunTaken
+from spotwatch.interval import RECLAIM_EVERY_SECONDS
+from spotwatch.train.consensus import Consensus
+from spotwatch.train.download import fetch
+from spotwatch.train.lease import Lease
+from spotwatch.train.manifest import Manifest
+from spotwatch.train.owner import Owner
+from spotwatch.train.ranks import open_world
+from spotwatch.train.registry import RANK_FILE, Registry
+from spotwatch.train.resume import Resume
+from spotwatch.train.sharded import Sharded
+from spotwatch.train.staging import Staging
+from spotwatch.train.state import Snapshot, State
+from spotwatch.train.store import Store
+from spotwatch.train.world import Alone, World
+
+log = logging.getLogger("spotwatch.train")
+
+_RENEWALS_PER_TTL = 4
+
+
+class Life:
+    """What one process, or one rank of several, holds of its run while it trains.
+
+    Args:
+        store: opened at the root of the run.
+        run_id: of the run.
+        state: what is saved and restored.
+        staging: the buffer that both go through.
+        environ: says how many ranks there are.
+        world_size: 1: a run of one process, whatever launched it.
+        patience_seconds: how long a store that refuses is asked again.
+        lease_seconds: without a sign of life for so long, others may go on with the run.
+        on_lost: called, by any thread, when another process has the run.
+    """
+
+    def __init__(  # noqa: PLR0913 - made once, by name
+        self,
+        store: Store,
+        run_id: str,
+        state: State,
+        staging: Staging,
+        environ: Mapping[str, str],
+        *,
+        world_size: int | None,
+        patience_seconds: float,
+        lease_seconds: float,
+        on_lost: Callable[[RunTaken], None],
+    ) -> None:
+        self.registry = Registry(store, run_id)
+        self.world: World = Alone()
+        self._state = state
+        self._staging = staging
+        self._environ = environ
+        self._world_size = world_size
+        self._patience_seconds = patience_seconds
+        self._lease = Lease(
+            store,
+            Owner.here(self.registry.writer),
+            ttl_seconds=lease_seconds,
+            renew_seconds=lease_seconds / _RENEWALS_PER_TTL,
+            patience_seconds=patience_seconds,
+        )
+        self._lease.on_lost = on_lost
+        self._has_lease = False
+        self._resume: Resume | None = None
+        self._sharded: Sharded | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """Return why checkpoints were passed over."""
+        return [] if self._resume is None else self._resume.problems
+
+    @property
+    def reclaim_every_seconds(self) -> float:
+        """Return the mean time between losses without notice, as this run has measured it."""
+        if not self.world.is_first:
+            return RECLAIM_EVERY_SECONDS  # the first rank's clock decides when saves are due
+        return self._lease.history.reclaim_every_seconds()
+
+    def begin(
+        self, between: Callable[[], None], waiting: Callable[[str], None], *, allow_fresh: bool
+    ) -> Manifest | None:
+        """Take the run over and restore the best checkpoint that verifies; None on a fresh run.
+
+        Args:
+            between: called often; what it raises ends it on all ranks.
+            waiting: told who holds the run, while it is waited for.
+            allow_fresh: begin at nothing although checkpoints exist of which none verifies.
+
+        Raises:
+            ConfigError: something that is tracked cannot be saved, or the ranks are not connected.
+            StoreError: the store cannot be read, or no checkpoint in it can be used.
+            StoppedElsewhere: what `between` raised, it raised on another rank.
+        """
+        self.world.close()
+        self.world = open_world(self._environ, self._world_size)
+        self._sharded = sharded = (
+            None if self.world.size == 1 else Sharded(self._state, self._staging, self.world)
+        )
+        self._resume = resume = Resume(
+            self.registry, self.world, self._patience_seconds, between, self._lease.raise_to
+        )
+        consensus = Consensus(self.world, between)
+        # Now, not at the first notice, is the moment to learn that something cannot be saved.
+        consensus.reach(lambda: self._state.encode(sharded=sharded is not None))
+        atexit.register(self._lease.release, "failed")  # a program that ends before its loop holds nobody up
+        consensus.tell(lambda: self._take(between, waiting))
+        return resume.load(lambda manifest: self._fetch(manifest, between), allow_fresh=allow_fresh)
+
+    def capture(self) -> Snapshot:
+        """Copy the state of this rank; on many ranks all do so together."""
+        return self._state.capture() if self._sharded is None else self._sharded.capture()
+
+    def warm(self) -> None:
+        """Make the buffer ready for a save of the state as it is now, without waiting for it."""
+        if self._sharded is None:
+            # What cannot be saved is the next save's to say; here it would end a training that goes well.
+            with contextlib.suppress(ConfigError):
+                self._state.warm()
+
+    def newest_manifest(self) -> Manifest | None:
+        """Return the manifest that LATEST names, when both are sound; the store is asked once only."""
+        return None if self._resume is None else self._resume.newest_manifest()
+
+    def end(self, ended: str) -> None:
+        """Let the others have the run.
+
+        Args:
+            ended: `stopped`, `finished` or `failed`.
+        """
+        atexit.unregister(self._lease.release)
+        if self._has_lease:
+            self._has_lease = False
+            self._lease.release(ended)
+        self.world.close()
+
+    def _take(self, between: Callable[[], None], waiting: Callable[[str], None]) -> None:
+        self.registry.lease_check = self._lease.assert_held
+        self.registry.generation = self._lease.take(between, waiting)
+        self._has_lease = True
+        self._lease.start()
+        aborted = self.registry.store.abort_uploads()
+        if aborted:
+            log.info("removed the parts of %d uploads that were never finished", aborted)
+
+    def _fetch(self, manifest: Manifest, between: Callable[[], None]) -> None:
+        if self._sharded is not None or manifest.world_size > 1:
+            sharded = self._sharded or Sharded(self._state, self._staging, self.world)
+            sharded.restore(manifest, self.registry, between)
+            return
+        (file,) = manifest.files
+        view = self._staging.reserve(file.size_bytes)
+        fetch(self.registry.store, f"{manifest.dir}/{file.name}", file, view, between)
+        self._state.restore(view, manifest.state[RANK_FILE.format(0)])

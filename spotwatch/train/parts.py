@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many bytes in parts: how large a part is, its checksum, and the checksum of the whole from those of its parts.
+"""Many bytes in parts: how large a part is, its checksum, and that of the whole from those of its parts.
 
 It moves no bytes. Standard library only.
 """
@@ -31,7 +31,7 @@ class Body(Protocol):
 
     @property
     def fd(self) -> int | None:
-        """Return a descriptor of shared memory that holds the bytes from 0 on; None: they are in no such place."""
+        """Return a descriptor of shared memory that holds the bytes from 0 on; None without one."""
 
     def parts(self) -> Iterator[memoryview]:
         """Yield the parts in order; each stays valid for as long as the caller holds it."""

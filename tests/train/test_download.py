@@ -42,7 +42,7 @@ class Wire(MemoryStore):
         happen: called with how often this part was asked for before, its first byte, and the bytes that came.
     """
 
-    def __init__(self, happen: Callable[[int, int, memoryview], None]) -> None:
+    def __init__(self, happen: Callable[[int, int, memoryview], object]) -> None:
         super().__init__()
         self.happen = happen
         self.asked: list[int] = []
@@ -85,7 +85,7 @@ def test_a_directory_and_odd_sizes(tmp_path: Path) -> None:
 def test_parts_are_read_side_by_side() -> None:
     """Four threads have four requests under way at once; one by one would never get past the first."""
     together = threading.Barrier(4)
-    store = Wire(lambda before, begin, target: together.wait(10) and None)
+    store = Wire(lambda before, begin, target: together.wait(10))
     file = _file(BODY[:4000], 1000, store)
     assert _fetch(store, file, threads=4) == BODY[:4000]
 
@@ -196,7 +196,7 @@ def test_a_stop_ends_it_while_requests_hang(monkeypatch: pytest.MonkeyPatch) -> 
     """No request has to end for it: a reclaim does not wait for a slow network."""
     monkeypatch.setattr(fetching, "_JOIN_SECONDS", 0.05)
     release = threading.Event()
-    store = Wire(lambda before, begin, target: release.wait(60) and None)
+    store = Wire(lambda before, begin, target: release.wait(60))
     file = _file(store=store)
 
     def between() -> None:
@@ -244,7 +244,7 @@ def test_the_first_failure_stops_the_rest() -> None:
 def test_between_is_called_though_nothing_arrives() -> None:
     """The caller refreshes its lease and looks for orders meanwhile."""
     called = threading.Event()
-    store = Wire(lambda before, begin, target: called.wait(60) and None)
+    store = Wire(lambda before, begin, target: called.wait(60))
     calls: list[float] = []
 
     def between() -> None:

@@ -7,14 +7,16 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train.manifest import Latest, Manifest, crc32
+from spotwatch.train.manifest import File, Latest, Manifest
+from spotwatch.train.parts import crc32
 from spotwatch.train.store_dir import DirectoryStore
 
 from .conftest import Daemon, Make, dirs, train
@@ -57,6 +59,32 @@ def _lengthen(path: Path) -> None:
 def _replace(path: Path) -> Path:
     path.unlink()
     return path
+
+
+def _rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest and seal it again, and the pointer with it."""
+    path = directory / "manifest.json"
+    row = json.loads(path.read_bytes())
+    change(row)
+    zero = json.dumps(row | {"crc32": "00000000"}, separators=(",", ":")).encode() + b"\n"
+    body = zero[:10] + crc32(zero).encode() + zero[18:]
+    path.write_bytes(body)
+    pointer = Latest.from_bytes((directory.parent / "LATEST").read_bytes())
+    (directory.parent / "LATEST").write_bytes(replace(pointer, manifest_crc=crc32(body)).to_bytes())
+
+
+def _without_parts(directory: Path) -> None:
+    def change(row: dict[str, Any]) -> None:
+        for file in row["files"]:
+            del file["parts"], file["part_bytes"]
+
+    _rewrite(directory, change)
+
+
+def _claiming(directory: Path, size_bytes: int) -> None:
+    parts = ["00000000"] * (size_bytes // 2**30)
+    file = File.of("rank-00000.safetensors", size_bytes, 2**30, parts)
+    _rewrite(directory, lambda row: row.update(files=[asdict(file)]))
 
 
 def _flatten(directory: Path) -> None:
@@ -109,7 +137,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], int]] = {
         20,
     ),
     "a foreign directory": (lambda run: (run / "step-zzz").mkdir(), 30),
+    "a manifest without the checksums of parts": (lambda run: _without_parts(_newest(run)), 20),
+    "a manifest that claims a terabyte": (lambda run: _claiming(_newest(run), 2**40), 20),
+    "a manifest that claims nothing": (lambda run: _claiming(_newest(run), 0), 20),
+    "a quarantine by mistake": (lambda run: (_newest(run) / "quarantine.json").write_bytes(b""), 20),
 }
+
+
+SILENT = {"none", "missing LATEST", "a foreign directory", "a quarantine by mistake"}
+"""Nothing was damaged: there is nothing to say."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -120,7 +156,7 @@ def test_damage(run: Path, make: Make, daemon: Daemon, damage: str) -> None:
     ck, counter = make(every_steps=10)
     assert ck.resume() == step
     assert counter.steps == list(range(step))
-    assert bool(daemon.status().error) is (damage not in ("none", "missing LATEST", "a foreign directory"))
+    assert bool(daemon.status().error) is (damage not in SILENT)
     with ck:
         for number in range(step, 40):
             counter.train(number)
@@ -211,22 +247,39 @@ def test_trouble_that_stays_is_never_a_fresh_run(run: Path, make: Make) -> None:
 
 
 class _Noisy(DirectoryStore):
-    """A store whose first download of tensors has a bit turned over."""
+    """A store whose first so many downloads of tensors have a bit turned over."""
 
-    noise = 1
+    noise = 0
 
-    def stream(self, key: str) -> Iterator[bytes]:
-        for piece in super().stream(key):
-            if key.endswith("safetensors") and self.noise:
-                self.noise -= 1
-                yield bytes([piece[0] ^ 1]) + piece[1:]
-            else:
-                yield piece
+    def read_into(self, key: str, begin: int, target: memoryview) -> None:
+        super().read_into(key, begin, target)
+        if self.noise:
+            self.noise -= 1
+            target[0] ^= 1
 
 
 def test_a_bit_lost_on_the_way_costs_nothing(run: Path, make: Make) -> None:
     """A checkpoint is read a second time before an older one is taken."""
-    assert make(_Noisy(run))[0].resume() == 30
+    store = _Noisy(run)
+    store.noise = 1
+    assert make(store)[0].resume() == 30
+    assert store.noise == 0
+
+
+def test_a_network_that_turns_bits_over_loses_no_run(run: Path, make: Make) -> None:
+    """All in quarantine by the fault of one bad cable: on a sound one the newest is gone on from."""
+    store = _Noisy(run)
+    store.noise = 10**9
+    with pytest.raises(StoreError, match="none can be used"):
+        make(store)[0].resume()
+    assert len(list(run.glob("step-*/quarantine.json"))) == 3
+    ck, counter = make(every_steps=10)
+    assert train(ck, counter, 40) == 40
+    assert counter.luck == LUCK
+    assert {path.parent.name[:14] for path in run.glob("step-*/quarantine.json")} <= {
+        "step-000000010",
+        "step-000000020",
+    }
 
 
 def test_another_runs_checkpoint_is_not_taken(run: Path, make: Make) -> None:
@@ -240,10 +293,10 @@ def test_another_runs_checkpoint_is_not_taken(run: Path, make: Make) -> None:
 
 
 def test_many_ranks_are_not_guessed_at(run: Path, make: Make, environ: dict[str, str]) -> None:
-    """More ranks than this version can save are refused before anything runs."""
+    """Ranks that are not connected with each other are refused before anything is read."""
     environ["WORLD_SIZE"] = "2"
     with pytest.raises(ConfigError, match="2 ranks"):
-        make()
+        make()[0].resume()
     assert make(world_size=1)[0].resume() == 30
 
 

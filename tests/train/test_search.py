@@ -251,7 +251,7 @@ def test_a_stop_outweighs_damage(store: FaultyStore) -> None:
                 found.set()
 
         loaded = rank.search.load(fetch, allow_fresh=False)
-        return loaded and loaded.step
+        return None if loaded is None else loaded.step
 
     results = play(2, act)
     assert [type(result) for result in results] == [_LeaveError, StoppedElsewhere]
@@ -269,7 +269,7 @@ def test_a_rank_that_cannot_restore_ends_it_for_all(store: FaultyStore) -> None:
                 raise ConfigError("the checkpoint's model does not fit")
 
         loaded = rank.search.load(fetch, allow_fresh=False)
-        return loaded and loaded.step
+        return None if loaded is None else loaded.step
 
     first, second = play(2, act)
     assert isinstance(first, StoreError)

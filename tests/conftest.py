@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the suite runs where there is no torch: without the modules that need it, and saying which.
+"""How the suite runs without torch, and on a busy machine: without the modules that need it, and patiently.
 
-Only when asked by `TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`): where torch is missing by
-mistake, those tests fail.
+Modules are left out only when asked by `TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`), and named: where torch
+is missing by mistake, those tests fail.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
 _LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin with nothing left out."""
+    """Begin with nothing left out, and let examples take the time that a busy machine needs."""
     config.stash[_LEFT_OUT] = []
+    settings.register_profile("patient", deadline=None, suppress_health_check=(HealthCheck.too_slow,))
+    settings.load_profile("patient")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -379,7 +379,7 @@ WORDS = ("", "listen", "0", "on", "path", "mode")
 KEYS = st.sampled_from([f"{section.name}.{word}" for section in fields(Settings) for word in WORDS])
 
 
-@hypothesis_settings(deadline=None, max_examples=200)
+@hypothesis_settings(max_examples=200)
 @given(st.dictionaries(KEYS | st.text(max_size=12), JUNK, max_size=4))
 def test_any_junk_is_refused_in_words(flags: dict[str, object]) -> None:
     """Whatever the values are, there are settings or problems, never another exception."""

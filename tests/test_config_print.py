@@ -113,7 +113,7 @@ def test_defaults_load_again(tmp_path: Path) -> None:
     assert reload(tmp_path, print_config(first)).settings == first.settings
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda t: "\0" not in t))
 def test_any_text_survives(tmp_path: Path, text: str) -> None:
     """Quotes, control characters and every script come back as they went in."""

@@ -112,12 +112,20 @@ def sink(rate: float, *, keep: bool) -> Iterator[Sink]:
 
 
 @contextmanager
-def worker(script: str, arguments: Sequence[str], port: int) -> Iterator[Worker]:
-    """Run a trainer that saves to the sink, with a runtime directory of its own."""
+def worker(script: str, arguments: Sequence[str], port: int, uploader: str) -> Iterator[Worker]:
+    """Run a trainer that saves to the sink, with a runtime directory of its own.
+
+    Args:
+        script: beside this file.
+        arguments: of the script.
+        port: of the sink.
+        uploader: what moves the bytes, as `SPOTWATCH_UPLOADER` names it.
+    """
     with tempfile.TemporaryDirectory(prefix="spotwatch-bench-") as folder:
         environ = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_OURS)}
         environ |= {
             "SPOTWATCH_RUNTIME_DIR": folder,
+            "SPOTWATCH_UPLOADER": uploader,
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "bench",
             "AWS_SECRET_ACCESS_KEY": "bench",

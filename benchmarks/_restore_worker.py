@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from _save_worker import BUCKET, EVERY_STEPS, RUN, hide
+from _save_worker import BUCKET, EVERY_STEPS, RUN
 from _training import SIZES, Training
 from _tutorial import Tutorial
 
@@ -45,9 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--way", choices=WAYS, required=True)
-    parser.add_argument("--hide", action="append", default=[], help="a package to do without")
     options = parser.parse_args()
-    hide(options.hide)
     training = Training(SIZES[options.size], seed=2, stepped=False)
     later = ExitStack()
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -151,19 +151,11 @@ class Trainer:
         return told
 
 
-def hide(packages: Sequence[str]) -> None:
-    """Let this process run as if `packages` were not installed."""
-    for name in packages:
-        sys.modules[name] = None  # type: ignore[assignment] # to the import system: there is no such module
-
-
 def main() -> None:
     """Carry out commands until stdin ends."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=SIZES, required=True)
-    parser.add_argument("--hide", action="append", default=[], help="a package to do without")
     options = parser.parse_args()
-    hide(options.hide)
     trainer = Trainer(options.size)
     deeds = {deed.__name__: deed for deed in (trainer.begin, trainer.open, trainer.tutorial, trainer.ours)}
     deeds["end"] = trainer.end

@@ -22,18 +22,14 @@ from _bench import MB, Sink, machine, shown, sink, spread, table, worker, write
 from _save_worker import BUCKET
 from _training import SIZES
 
-WAYS: dict[str, list[str]] = {
-    "tutorial": ["--way", "tutorial"],
-    "fast": ["--way", "ours"],
-    "boto3": ["--way", "ours", "--hide", "obstore"],
-}
+WAYS = {"tutorial": ("tutorial", "boto3"), "fast": ("ours", "obstore"), "boto3": ("ours", "boto3")}
 BARS = {"fast": 1.2, "boto3": 1.2}
 """At most so many times the link's floor, at full size."""
 
 
 def save(size: str, link: Sink) -> dict[str, Any]:
     """Save by both ways once, and return what was saved."""
-    with worker("_save_worker.py", ["--size", size], link.port) as trainer:
+    with worker("_save_worker.py", ["--size", size], link.port, "boto3") as trainer:
         state = trainer.do("begin")
         trainer.do("open")
         done = {way: trainer.do(way) for way in ("ours", "tutorial")}
@@ -44,7 +40,8 @@ def save(size: str, link: Sink) -> dict[str, Any]:
 
 def restore(way: str, size: str, saved: Mapping[str, Any], link: Sink) -> dict[str, Any]:
     """Restore in a fresh process and return what it took."""
-    with worker("_restore_worker.py", ["--size", size, *WAYS[way]], link.port) as trainer:
+    whose, uploader = WAYS[way]
+    with worker("_restore_worker.py", ["--size", size, "--way", whose], link.port, uploader) as trainer:
         begun = trainer.do("begin")
         done = trainer.do("restore")
         ended = trainer.do("end")

@@ -25,6 +25,7 @@ from spotwatch.train.sharded import Sharded
 from spotwatch.train.staging import Staging
 from spotwatch.train.state import Snapshot, State
 from spotwatch.train.store import Store
+from spotwatch.train.tensors import is_sharded
 from spotwatch.train.world import Alone, World
 
 log = logging.getLogger("spotwatch.train")
@@ -108,15 +109,15 @@ class Life:
         """
         self.world.close()
         self.world = open_world(self._environ, self._world_size)
-        self._sharded = sharded = (
-            None if self.world.size == 1 else Sharded(self._state, self._staging, self.world)
-        )
+        self._sharded = None
         self._resume = resume = Resume(
             self.registry, self.world, self._patience_seconds, between, self._lease.raise_to
         )
         consensus = Consensus(self.world, between)
         # Now, not at the first notice, is the moment to learn that something cannot be saved.
-        consensus.reach(lambda: self._state.encode(sharded=sharded is not None))
+        _, flat = consensus.reach(lambda: self._state.encode(sharded=True))
+        if self.world.size > 1 or any(is_sharded(tensor) for tensor in flat.values()):
+            self._sharded = Sharded(self._state, self._staging, self.world)
         atexit.register(self._lease.release, "failed")  # a program that ends before its loop holds nobody up
         consensus.tell(lambda: self._take(between, waiting))
         return resume.load(lambda manifest: self._fetch(manifest, between), allow_fresh=allow_fresh)
@@ -127,10 +128,9 @@ class Life:
 
     def warm(self) -> None:
         """Make the buffer ready for a save of the state as it is now, without waiting for it."""
-        if self._sharded is None:
-            # What cannot be saved is the next save's to say; here it would end a training that goes well.
-            with contextlib.suppress(ConfigError):
-                self._state.warm()
+        # What cannot be saved is the next save's to say; here it would end a training that goes well.
+        with contextlib.suppress(ConfigError):
+            (self._sharded or self._state).warm()
 
     def newest_manifest(self) -> Manifest | None:
         """Return the manifest that LATEST names, when both are sound; the store is asked once only."""

@@ -16,18 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotwatch.clock import read_boot_id
-from spotwatch.errors import StoreError, StoreMissing
+from spotwatch.errors import StoreError
 from spotwatch.train.parts import crc32
 
 TEMPORARY = ".tmp"
 _STALE_SECONDS = 3600.0
 _MADE_BY = re.compile(r"\.(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}\.tmp$")
-_TRIES = 3
+_TRIES = 10
 
 
 @contextlib.contextmanager
 def told(deed: str) -> Iterator[None]:
-    """Raise what the operating system refuses as `StoreError`, a missing file as `StoreMissing`."""
+    """Raise what the operating system refuses as `StoreError`."""
     try:
         yield
     except OSError as error:
@@ -36,8 +36,7 @@ def told(deed: str) -> Iterator[None]:
 
 def refused(deed: str, error: OSError) -> StoreError:
     """Return what to raise when `deed`, as `write /x`, was refused."""
-    text = f"cannot {deed}: {error.strerror or error}"
-    return StoreMissing(text) if isinstance(error, FileNotFoundError) else StoreError(text)
+    return StoreError(f"cannot {deed}: {error.strerror or error}")
 
 
 @contextlib.contextmanager
@@ -119,8 +118,8 @@ def is_left_over(path: Path, now: float) -> bool:
 
 def _open_new(temporary: Path) -> int:
     for tries_left in range(_TRIES - 1, -1, -1):
-        make_durably(temporary.parent)
         try:
+            make_durably(temporary.parent)
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
             # Somebody deleted the last object of the directory, and the directory with it.

@@ -17,7 +17,6 @@ from spotwatch.errors import ConfigError, StoreError, StoreMissing
 
 TRIES = 6
 _PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 8.0
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 # Those that want another try though their status does not say so (docs.aws.amazon.com, S3 "Error responses",
@@ -116,7 +115,7 @@ class Bucket:
             except (ClientError, BotoCoreError, HTTPError, OSError) as error:
                 tried += 1
                 if tried >= self._tries or not _may_pass(error) or ended.wait(self._pause_seconds(tried)):
-                    raise self._told(deed, key, error) from error
+                    raise self._in_words(deed, key, error) from error
 
     def size_bytes(self, key: str) -> int:
         """Return the size of an object; raise `StoreMissing` without one."""
@@ -128,16 +127,15 @@ class Bucket:
             raise
 
     def _pause_seconds(self, tried: int) -> float:
-        longest = min(_PAUSE_SECONDS * 2.0**tried, _LONGEST_PAUSE_SECONDS)
+        longest = _PAUSE_SECONDS * 2.0 ** (tried - 1)
         return longest * self._random.uniform(0.5, 1.0)
 
-    def _told(self, deed: str, key: str, error: Exception) -> StoreError:
+    def _in_words(self, deed: str, key: str, error: Exception) -> StoreError:
         text = f"cannot {deed} {self.url(key)}: "
         code = code_of(error)
         if not code:
             return StoreError(text + str(error))
-        told = getattr(error, "response", {}).get("Error", {})
-        text += f"{code} {told.get('Message', '')}".rstrip()
+        text += f"{code} {_told(error, 'Error').get('Message', '')}".rstrip()
         if code in _MISSING:
             return StoreMissing(text)
         if status_of(error) == HTTP_DENIED:
@@ -150,14 +148,19 @@ HTTP_DENIED = 403
 
 def code_of(error: BaseException | None) -> str:
     """Return the code with which the store refused, as `NoSuchKey`; empty when it did not answer."""
-    told = getattr(error, "response", {}).get("Error", {})
-    return str(told.get("Code", ""))
+    return str(_told(error, "Error").get("Code", ""))
 
 
 def status_of(error: BaseException | None) -> int:
     """Return the HTTP status with which the store refused; 0 when it did not answer."""
-    told = getattr(error, "response", {}).get("ResponseMetadata", {})
-    return int(told.get("HTTPStatusCode", 0))
+    return int(_told(error, "ResponseMetadata").get("HTTPStatusCode", 0))
+
+
+def _told(error: BaseException | None, what: str) -> Mapping[str, Any]:
+    # Errors of the connection have a response too: None.
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    told: Mapping[str, Any] = response.get(what, {})
+    return told
 
 
 def _may_pass(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError
+from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError, StoreMissing
 from spotwatch.train.dir_files import (
     TEMPORARY,
     is_left_over,
@@ -172,7 +172,10 @@ class DirectoryStore:
         """Remove the file, and its directory when that is empty now."""
         path = self.root / key
         with told(f"delete {path}"):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return
         if path.parent != self.root:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
@@ -226,7 +229,8 @@ class DirectoryStore:
         # Below a sound root it is one damaged object; else it is trouble with the store as a whole.
         if error.errno in _NO_OBJECT and self.root.is_dir():
             return CheckpointCorrupt(f"{path} is no file: {error.strerror}")
-        return refused(f"read {path}", error)
+        told_error = refused(f"read {path}", error)
+        return StoreMissing(str(told_error)) if isinstance(error, FileNotFoundError) else told_error
 
 
 def _create(temporary: Path, path: Path) -> None:

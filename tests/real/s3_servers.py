@@ -40,12 +40,14 @@ class S3Server:
         endpoint: its URL.
         is_conditional: whether it was seen to enforce If-None-Match and If-Match.
         checks_secrets: whether it refuses a wrong signature.
+        many_uploads: that it can have under way; more than a page of them, where it can.
     """
 
     name: str
     endpoint: str
     is_conditional: bool
     checks_secrets: bool
+    many_uploads: int = 1003
 
     def options(self, secret: str = SECRET) -> dict[str, Any]:
         """Return what boto3's client needs to reach it."""
@@ -109,7 +111,7 @@ def _rclone(folder: Path) -> Iterator[S3Server]:
         *("--vfs-cache-mode", "writes", "--cache-dir", str(folder / "cache"), str(folder / "files")),
     ]
     with _run(command, folder, signal.SIGTERM) as process:
-        server = S3Server("rclone", f"http://127.0.0.1:{port}", False, True)
+        server = S3Server("rclone", f"http://127.0.0.1:{port}", False, True, many_uploads=900)
         _make_bucket(server, process, folder)
         yield server
 

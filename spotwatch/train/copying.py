@@ -66,7 +66,7 @@ class Places:
         if len(here) == 1:
             self._copy(torch, here[0], named)
         else:
-            with ThreadPoolExecutor(len(here), "spotwatch-copy", _alone, [torch]) as pool:
+            with ThreadPoolExecutor(len(here), "spotwatch-copy", _alone, (torch,)) as pool:
                 for _ in pool.map(lambda share: self._copy(torch, share, named), here):
                     pass
         for device in {named[name].device for name in cuda}:

@@ -11,6 +11,7 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.train import tensors
+from spotwatch.train.copying import Places
 
 torch = pytest.importorskip("torch")
 
@@ -20,8 +21,13 @@ DTYPES = [name for name, _ in tensors._DTYPES.values()]
 def _pack(named: dict[str, Any]) -> bytearray:
     layout = tensors.plan(named)
     buffer = bytearray(layout.size_bytes)
-    tensors.pack(layout, named, buffer)
+    Places(layout, memoryview(buffer)).fill(named)
     return buffer
+
+
+def _plain(tensor: Any) -> Any:
+    values = tensor.detach().resolve_conj().resolve_neg()
+    return values.double() if tensor.dtype.itemsize == 1 else values
 
 
 def _some(dtype: str, shape: tuple[int, ...]) -> Any:
@@ -79,13 +85,32 @@ def test_the_reference_reader_agrees() -> None:
         torch.ones(1).expand(4, 3),
         torch.tensor([1 + 2j]).conj(),
         torch.ones(2, requires_grad=True),
+        torch.nn.Parameter(torch.rand(3)),
+        torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.arange(12).view(3, 4).t().bfloat16(),
+        torch.arange(8.0).view(2, 4).t().to(torch.float8_e4m3fn),
+        torch.arange(6.0)[2:].view(2, 2),
     ],
-    ids=["transposed", "strided", "expanded", "conjugate", "with gradient"],
+    ids=[
+        "transposed",
+        "strided",
+        "expanded",
+        "conjugate",
+        "with gradient",
+        "parameter",
+        "negative",
+        "channels last",
+        "transposed bfloat16",
+        "transposed float8",
+        "view",
+    ],
 )
 def test_unusual_memory_is_written_as_its_values(tensor: Any) -> None:
     """However a tensor lies in memory, its values are written in row order."""
     buffer = _pack({"t": tensor})
-    assert torch.equal(tensors.unpack(buffer, tensors.read(buffer))["t"], tensor.detach())
+    back = tensors.unpack(buffer, tensors.read(buffer))["t"]
+    assert torch.equal(back.double() if back.dtype.itemsize == 1 else back, _plain(tensor))
 
 
 @pytest.mark.parametrize(

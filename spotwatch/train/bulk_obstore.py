@@ -24,6 +24,7 @@ log = logging.getLogger("spotwatch.train")
 
 # One part takes this long on a link of 0.7 MB/s; a store that says nothing is given up after it.
 _REQUEST_SECONDS = 180
+RETRIES = 8
 _ASK_AGAIN_AFTER = timedelta(minutes=8)
 _ELSEWHERE = ("without LOCATION", "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed")
 
@@ -34,11 +35,13 @@ class ObstoreBulk:
     Args:
         bucket: whose client tells where and who.
         pace: of all uploads of this process.
+        retries: of each request, over some 20 seconds.
     """
 
-    def __init__(self, bucket: Bucket, pace: Pace) -> None:
+    def __init__(self, bucket: Bucket, pace: Pace, *, retries: int = RETRIES) -> None:
         self._bucket = bucket
         self._pace = pace
+        self._retries = retries
         self._lock = threading.Lock()
         self._store: Any = None
         self._is_unfit = False
@@ -111,6 +114,8 @@ class ObstoreBulk:
                 # As boto3 does it: TLS protects what it carries, and a digest costs as much CPU as all else.
                 "unsigned_payload": not is_http,
                 "skip_signature": False,
+                # One request an object: the call for many wants a checksum that some stores do not know.
+                "disable_bulk_delete": True,
             },
             client_options={
                 "connect_timeout": timedelta(seconds=5),
@@ -119,7 +124,7 @@ class ObstoreBulk:
                 **({"root_certificate": address.ca_bundle} if address.ca_bundle else {}),
             },
             retry_config={
-                "max_retries": 8,
+                "max_retries": self._retries,
                 "backoff": {
                     "init_backoff": timedelta(seconds=0.2),
                     "max_backoff": timedelta(seconds=5),

@@ -22,8 +22,8 @@ _ABORT_SECONDS = 5.0
 # A gigabyte may be on its way in small pieces of this, for each of which the lock is taken once.
 _PIECE_BYTES = 2**20
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-# A signature or an upload's number; in an error neither helps, and the first is a secret.
+# Azure puts its numbers and the time below the message.
+_MESSAGE = re.compile(r"<Message>([^<\n]*)")
 _QUERY = re.compile(r"\?\S*")
 _MISSING = frozenset({"", "NoSuchKey", "BlobNotFound"})
 # A range that begins after the end, as HTTP puts it, and as obstore itself does.
@@ -91,15 +91,20 @@ def read_into(store: Any, key: str, begin: int, target: memoryview, place: str) 
 
 def told(error: BaseException, deed: str, place: str) -> StoreError:
     """Return an error of obstore in our words, with the store's code and message where it gave any."""
-    text = str(error)
-    code, message = (found.group(1) if (found := part.search(text)) else "" for part in (_CODE, _MESSAGE))
-    said = f"{code} {message}".strip() or _QUERY.sub("", text.partition("\n")[0])
-    whole = f"cannot {deed} {place}: {said}"
+    code, message = (
+        found.group(1) if (found := part.search(str(error))) else "" for part in (_CODE, _MESSAGE)
+    )
+    whole = f"cannot {deed} {place}: {f'{code} {message}'.strip() or first_line(error)}"
     if isinstance(error, FileNotFoundError) and code in _MISSING:
         return StoreMissing(whole)
     if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         whole += "; check the credentials, the bucket's policy and the clock"
     return StoreError(whole)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what obstore says to people, without the query of a URL, which may hold a signature."""
+    return _QUERY.sub("", str(error).partition("\n")[0])
 
 
 class _Ended(Exception):

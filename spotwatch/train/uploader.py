@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body
 from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import OnPart
-from spotwatch.train.uploader_wire import Gone, Wire
+from spotwatch.train.uploader_wire import FOR_THE_TRAINER, Gone, Wire
 
 log = logging.getLogger("spotwatch.train")
 
@@ -36,7 +37,7 @@ _TRIES = 2
 _TICK_SECONDS = 0.25
 # While it uploads, the process says each second that it lives; one that is stopped is replaced.
 _SILENCE_SECONDS = 60.0
-_ABANDON_SECONDS = 10.0
+_ABANDON_SECONDS = 5.0
 _END_SECONDS = 2.0
 # With these, spotwatch's daemon would take the process for one of the run's ranks.
 _RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"})
@@ -199,6 +200,8 @@ def _start() -> tuple[subprocess.Popen[bytes], Wire]:
     if not sys.executable:
         raise OSError("there is no Python executable to start")
     ours, theirs = socket.socketpair()
+    # Inherited by the process, so that none of them strikes before it says that it ignores them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_TRAINER)
     with theirs:
         try:
             child = subprocess.Popen(
@@ -212,6 +215,8 @@ def _start() -> tuple[subprocess.Popen[bytes], Wire]:
         except OSError:
             ours.close()
             raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child, Wire(ours)
 
 

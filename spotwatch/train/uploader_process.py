@@ -20,11 +20,9 @@ from spotwatch.train import s3_upload
 from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Held
 from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.uploader_wire import Gone, Wire
+from spotwatch.train.uploader_wire import FOR_THE_TRAINER, Gone, Wire
 
 _TICK_SECONDS = 1.0
-# Meant for the trainer; they reach the whole process group or cgroup, and its last save still needs us.
-_FOR_THE_TRAINER = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # The trainer's own threads come first where there are fewer cores than work.
 _NICE = 5
 
@@ -99,8 +97,9 @@ class Job:
 
 def main() -> None:
     """Serve the trainer until it is gone."""
-    for number in _FOR_THE_TRAINER:
+    for number in FOR_THE_TRAINER:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_TRAINER)
     os.nice(_NICE)
     wire = Wire(socket.socket(fileno=os.dup(0)))
     with contextlib.suppress(Gone):

@@ -10,11 +10,14 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import threading
 from collections import deque
 from typing import Any
 
+FOR_THE_TRAINER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+"""Signals that reach the whole cgroup while the trainer's last save still needs its uploader."""
 _CHUNK_BYTES = 65_536
 _MOST_FDS = 4
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 
@@ -91,7 +92,7 @@ class S3StandIn:
                 self.uploads[upload] = (call.key, {})
                 return Reply(
                     200,
-                    f"{_XML}<I><Key>{call.key}</Key><UploadId>{upload}</UploadId></I>".replace(
+                    f"{_XML}<I><Key>{escape(call.key)}</Key><UploadId>{upload}</UploadId></I>".replace(
                         "I>", "InitiateMultipartUploadResult>"
                     ),
                 )
@@ -108,16 +109,19 @@ class S3StandIn:
                 self.objects[key] = b"".join(parts[number] for number in sorted(parts))
                 return Reply(
                     200,
-                    f'{_XML}<C><Key>{key}</Key><ETag>"1"</ETag></C>'.replace(
+                    f'{_XML}<C><Key>{escape(key)}</Key><ETag>"1"</ETag></C>'.replace(
                         "C>", "CompleteMultipartUploadResult>"
                     ),
                 )
             if call.method == "DELETE":
-                self.uploads.pop(query.get("uploadId", ""), None)
+                if "uploadId" in query:
+                    self.uploads.pop(query["uploadId"])
+                else:
+                    self.objects.pop(call.key, None)
                 return Reply(204)
             if "uploads" in query:
                 rows = "".join(
-                    f"<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>"
+                    f"<Upload><Key>{escape(key)}</Key><UploadId>{upload}</UploadId></Upload>"
                     for upload, (key, _) in self.uploads.items()
                     if key.startswith(query.get("prefix", ""))
                 )

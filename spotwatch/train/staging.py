@@ -161,7 +161,7 @@ class Staging:
         self._warm_to = 0
 
     def _new_map(self, size_bytes: int) -> mmap.mmap:
-        if self._map is None:
+        if self._map is None and self._fd is None:
             self._open()
         if self._fd is not None:
             os.ftruncate(self._fd, size_bytes)

@@ -67,10 +67,13 @@ class Time:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.asked = 0
+        """How often somebody wanted to know it."""
         self._due: list[tuple[float, Callable[[], None]]] = []
 
     def monotonic(self) -> float:
         """Return the present."""
+        self.asked += 1
         return self.now
 
     def at(self, seconds: float, what: Callable[[], None]) -> None:

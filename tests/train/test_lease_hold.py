@@ -179,12 +179,15 @@ def test_raised_above_what_the_run_has_seen(ours: Lease, store: Shelf) -> None:
     assert ours.raise_to(40) == 41 == ours.generation == store.claim().generation
 
 
-def test_raising_an_answer_that_got_lost(ours: Lease, store: Shelf) -> None:
+def test_raising_an_answer_that_got_lost(ours: Lease, store: Shelf, time: Time) -> None:
     """What was raised in the store is so here, too, as soon as it is known."""
     store.after = refuse("put", "put_if")
     with pytest.raises(StoreError):
         ours.raise_to(40)
     store.after = nothing
+    time.sleep(61)
+    ours.assert_held()
+    assert ours.generation == 41 == store.claim().generation
     assert ours.raise_to(40) == 41 == store.claim().generation
 
 
@@ -253,7 +256,14 @@ def test_renewals_and_questions_do_not_overlap(time: Time) -> None:
     ours.take(nothing, nothing)
     time.sleep(61)
     writes: list[str] = []
-    store.before = lambda deed: writes.append(deed) if deed == "put_if" else None
+
+    def write(deed: str) -> None:
+        writes.append(deed)
+        # All have found the renewal old: one has asked thrice by now, the others wait for the lock.
+        _until(lambda: time.asked >= asked + 3 + 15)
+
+    asked = time.asked
+    store.before = write
     _at_once([ours.assert_held] * 16)
     assert writes == ["put_if"]
 
@@ -395,6 +405,30 @@ class TestThread:
         with pytest.raises(StoreError, match="released"):
             ours.assert_held()
         assert store.claim().beat == beat
+
+    def test_a_renewal_of_the_life_before(
+        self, ours: Lease, store: Shelf, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that hung when the run was taken anew neither undoes that nor says that the run is lost."""
+        monkeypatch.setattr("spotwatch.train.lease._JOIN_SECONDS", 0.05)
+        hangs, may_go = threading.Event(), threading.Event()
+
+        def hang(deed: str) -> None:
+            if deed == "put_if":
+                store.before = nothing
+                hangs.set()
+                assert may_go.wait(10)
+
+        lost: list[RunTaken] = []
+        ours.on_lost = lost.append
+        store.before = hang
+        ours.start()
+        assert hangs.wait(10)
+        assert ours.take(nothing, nothing) == 2
+        may_go.set()
+        _until(lambda: _threads() == [])
+        assert (lost, store.claim().generation) == ([], 2)
+        assert ours.raise_to(7) == 8
 
 
 def test_the_clock_goes_on() -> None:

@@ -104,11 +104,14 @@ def test_unknown_start_time_may_live(process: subprocess.Popen[str]) -> None:
     assert not Owner.here().knows_gone(replace(_owner(process), start_ticks=0))
 
 
-def test_another_users_process_lives() -> None:
+def test_another_users_process_lives(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """That we may not signal it does not make it dead."""
-    here = Owner.here()
-    first = replace(here, pid=1, start_ticks=0)
-    assert not here.knows_gone(first)
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(pid, number)
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not Owner.here().knows_gone(_owner(process))
 
 
 def test_this_process_knows_itself() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An S3 server in this process that can be told to fail: multipart uploads, ranges, and every call on record.
 
-It checks no signature and keeps everything in memory.
+It checks no signature and keeps everything in memory. Google's XML interface is the same but for generations,
+which it knows too.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class S3StandIn:
         self.fault = fault
         self.calls: list[Call] = []
         self.objects: dict[str, bytes] = {}
+        self.generations: dict[str, int] = {}
         self.uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self.lock = threading.Lock()
         self._connections: set[Any] = set()
@@ -83,70 +85,78 @@ class S3StandIn:
         """Return the calls that sent a part, all or those of one number."""
         return [c for c in list(self.calls) if c.part is not None and part in (None, c.part)]
 
-    def answer(self, call: Call) -> Reply:  # noqa: PLR0911 - one a kind of request
+    def answer(self, call: Call) -> Reply:
         """Return what a sound server says."""
-        query = call.query
         with self.lock:
-            if call.method == "POST" and "uploads" in query:
-                upload = f"upload-{len(self.calls)}"
-                self.uploads[upload] = (call.key, {})
-                return Reply(
-                    200,
-                    f"{_XML}<I><Key>{escape(call.key)}</Key><UploadId>{upload}</UploadId></I>".replace(
-                        "I>", "InitiateMultipartUploadResult>"
-                    ),
-                )
-            if "uploadId" in query and query["uploadId"] not in self.uploads:
-                return refusal(404, "NoSuchUpload")
+            if {"uploads", "uploadId"} & call.query.keys():
+                return self._multipart(call)
             if call.method == "PUT":
-                if call.part is None:
-                    self.objects[call.key] = call.body
-                else:
-                    self.uploads[query["uploadId"]][1][call.part] = call.body
-                return Reply(200, headers=(("ETag", f'"{call.part}"'),))
-            if call.method == "POST":
-                key, parts = self.uploads.pop(query["uploadId"])
-                self.objects[key] = b"".join(parts[number] for number in sorted(parts))
-                return Reply(
-                    200,
-                    f'{_XML}<C><Key>{escape(key)}</Key><ETag>"1"</ETag></C>'.replace(
-                        "C>", "CompleteMultipartUploadResult>"
-                    ),
-                )
+                return self._keep(call)
             if call.method == "DELETE":
-                if "uploadId" in query:
-                    self.uploads.pop(query["uploadId"])
-                else:
-                    self.objects.pop(call.key, None)
-                return Reply(204)
-            if "uploads" in query:
-                rows = "".join(
-                    f"<Upload><Key>{escape(key)}</Key><UploadId>{upload}</UploadId></Upload>"
-                    for upload, (key, _) in self.uploads.items()
-                    if key.startswith(query.get("prefix", ""))
-                )
-                return Reply(
-                    200,
-                    f"{_XML}<L><IsTruncated>false</IsTruncated>{rows}</L>".replace(
-                        "L>", "ListMultipartUploadsResult>"
-                    ),
-                )
-            return self._read(call)
+                return Reply(204 if self.objects.pop(call.key, None) is not None else 404)
+            return self._list(call) if call.key == "" else self._read(call)
+
+    def _multipart(self, call: Call) -> Reply:
+        upload = call.query.get("uploadId") or f"upload-{len(self.calls)}"
+        if "uploads" in call.query:
+            self.uploads[upload] = (call.key, {})
+            told = f"<Key>{escape(call.key)}</Key><UploadId>{upload}</UploadId>"
+            return Reply(200, _xml("InitiateMultipartUploadResult", told))
+        if upload not in self.uploads:
+            return refusal(404, "NoSuchUpload")
+        key, parts = self.uploads[upload]
+        if call.part is not None:
+            parts[call.part] = call.body
+            return Reply(200, headers=(("ETag", f'"{call.part}"'),))
+        del self.uploads[upload]
+        if call.method == "DELETE":
+            return Reply(204)
+        self.objects[key] = b"".join(parts[number] for number in sorted(parts))
+        told = f'<Key>{escape(key)}</Key><ETag>"1"</ETag>'
+        return Reply(200, _xml("CompleteMultipartUploadResult", told))
+
+    def _keep(self, call: Call) -> Reply:
+        generation = self.generations.get(call.key, 0) if call.key in self.objects else 0
+        if call.headers.get("x-goog-if-generation-match", str(generation)) != str(generation):
+            return refusal(412, "PreconditionFailed")
+        self.objects[call.key] = call.body
+        self.generations[call.key] = len(self.calls)
+        return Reply(200, headers=self._facts(call.key))
 
     def _read(self, call: Call) -> Reply:
         body = self.objects.get(call.key)
         if body is None:
             return refusal(404, "NoSuchKey", "The specified key does not exist.")
-        headers = (("ETag", '"1"'), ("Last-Modified", "Sun, 29 Nov 2026 10:00:00 GMT"))
+        headers = self._facts(call.key)
         if wanted := call.headers.get("range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             begin, end = int(first), min(int(last) + 1 if last else len(body), len(body))
             if begin >= len(body):
                 return refusal(416, "InvalidRange")
-            return Reply(
-                206, body[begin:end], (*headers, ("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}"))
-            )
+            place = ("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
+            return Reply(206, body[begin:end], (*headers, place))
         return Reply(200, body, headers)
+
+    def _list(self, call: Call) -> Reply:
+        rows = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(body)}</Size><ETag>1</ETag>"
+            "<LastModified>2026-11-29T10:00:00.000Z</LastModified></Contents>"
+            for key, body in self.objects.items()
+            if key.startswith(call.query.get("prefix", ""))
+        )
+        return Reply(200, _xml("ListBucketResult", f"<IsTruncated>false</IsTruncated>{rows}"))
+
+    def _facts(self, key: str) -> tuple[tuple[str, str], ...]:
+        generation = str(self.generations.get(key, 1))
+        return (
+            ("ETag", f'"{generation}"'),
+            ("Last-Modified", "Sun, 29 Nov 2026 10:00:00 GMT"),
+            ("x-goog-generation", generation),
+        )
+
+
+def _xml(name: str, content: str) -> str:
+    return f"{_XML}<{name}>{content}</{name}>"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from spotwatch.errors import CheckpointCorrupt
+from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.train import download, quarantine
 from spotwatch.train.listing import Found
 from spotwatch.train.manifest import Latest, Manifest
@@ -32,7 +32,7 @@ class Row:
     files: int
     """How many ranks wrote it, by its manifest; else how many objects lie in it."""
     state: str
-    """`complete`, `incomplete` (no manifest), `damaged` (one of no use), `unhealthy` or `quarantined`."""
+    """`complete`, `incomplete` (no manifest), `damaged` (one we cannot use), `unhealthy`, `quarantined`."""
     role: str
     """`latest`, `parent` (of the latest), or ""."""
     note: str
@@ -110,7 +110,7 @@ def _manifest(registry: Registry, found: Found, latest: Latest | None) -> tuple[
     crc = latest.manifest_crc if latest is not None and latest.dir == found.dir else None
     try:
         return registry.manifest(found.dir, crc), ""
-    except CheckpointCorrupt as error:
+    except (CheckpointCorrupt, ConfigError) as error:
         return None, str(error)
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from spotwatch.errors import CheckpointCorrupt
+from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.model import JSON, from_rfc3339, to_rfc3339
 from spotwatch.train.parts import crc32, joined_crc32
 
@@ -146,16 +146,21 @@ class Manifest:
         """Return the manifest in `body`.
 
         Raises:
-            CheckpointCorrupt: a byte differs from what was written, or it is of a later version.
+            CheckpointCorrupt: a byte differs from what was written, or it does not add up.
+            ConfigError: it is sound, but of a later version; going on from an older one would lose work.
         """
         seal = _SEAL.match(body)
         if seal is None or crc32(body[:_SEAL_AT] + b"00000000" + body[_SEAL_AT + 8 :]).encode() != seal[1]:
             raise CheckpointCorrupt("the manifest's own checksum does not match")
         row = _object(body)
-        if row.get("format") != FORMAT or row.get("version") != VERSION:
-            raise CheckpointCorrupt(
-                f"format {row.get('format')!r} version {row.get('version')!r}, not {VERSION}"
+        version = row.get("version")
+        if row.get("format") == FORMAT and type(version) is int and version > VERSION:
+            raise ConfigError(
+                f"{str(row.get('dir'))[:80]} was written by a later spotwatch as version {version}; this one "
+                f"reads version {VERSION}: install that one again, or use another run_id"
             )
+        if row.get("format") != FORMAT or version != VERSION:
+            raise CheckpointCorrupt(f"format {row.get('format')!r} version {version!r}, not {VERSION}")
         try:
             manifest = cls(
                 run_id=_text(row["run_id"]),

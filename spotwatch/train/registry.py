@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
+from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError, StoreMissing
 from spotwatch.model import JSON
 from spotwatch.train import listing, pointer, pruning, quarantine
 from spotwatch.train.listing import Candidate, Found, found_in
@@ -233,13 +233,14 @@ class Registry:
         try:
             latest = self.latest()
             if current is not None:
+                self.lease_check()
                 pointer.refuse_if_lost(self.store, latest, self.generation, self.writer)
             entries = list(self.store.list())
             rules = self._rules(keep, latest, current)
             # Extended one by one, so that a failure leaves what was removed before it.
             removed.extend(pruning.remove(self.store, pruning.condemned(found_in(entries), rules)))
             self._remove_probes(entries)
-        except StoreError as error:
+        except (StoreError, ConfigError) as error:
             self.prune_failures += 1
             log.warning("pruning stopped, nothing is lost: %s", error)
         return removed

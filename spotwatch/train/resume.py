@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from spotwatch.errors import CheckpointCorrupt, StoreError
+from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.model import JSON
 from spotwatch.train import download
 from spotwatch.train.consensus import Consensus
@@ -73,6 +73,7 @@ class Resume:
         Raises:
             StoreError: the store cannot be read, or holds checkpoints of which none verifies, here or on
                 another rank.
+            ConfigError: a checkpoint was written by a later spotwatch.
             RunTaken: another process has gone on with the run.
             StoppedElsewhere: what `between` raised, it raised on another rank.
         """
@@ -101,7 +102,7 @@ class Resume:
             if latest is None:
                 return None
             return self._registry.manifest(latest.dir, latest.manifest_crc)
-        except StoreError as error:
+        except (StoreError, ConfigError) as error:
             log.warning("cannot tell what is durable: %s", error)
             return None
 

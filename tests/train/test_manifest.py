@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotwatch.errors import CheckpointCorrupt
+from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.train.manifest import File, Latest, Manifest, new_dir, order_of
 from spotwatch.train.parts import crc32
 
@@ -165,11 +165,16 @@ def test_what_is_no_manifest(body: bytes) -> None:
 
 
 def test_a_later_version_is_refused() -> None:
-    """A form that we do not know is not guessed at."""
-    body = _manifest().to_bytes().replace(b'"version":1', b'"version":2', 1)
-    zero = body[:10] + b"00000000" + body[18:]
-    with pytest.raises(CheckpointCorrupt, match="version 2"):
-        Manifest.from_bytes(zero[:10] + crc32(zero).encode() + zero[18:])
+    """A sound form that we do not know is neither guessed at nor called damaged."""
+    with pytest.raises(ConfigError, match="install that one again"):
+        Manifest.from_bytes(_sealed(version=2))
+
+
+@pytest.mark.parametrize("changes", [{"version": 0}, {"version": "2"}, {"version": 2, "format": "other"}])
+def test_what_was_never_a_version_is_corrupt(changes: dict[str, Any]) -> None:
+    """Nobody wrote it."""
+    with pytest.raises(CheckpointCorrupt, match="format"):
+        Manifest.from_bytes(_sealed(**changes))
 
 
 def test_the_pointer_comes_back() -> None:

@@ -355,6 +355,8 @@ def test_who_has_lost_the_run_prunes_nothing(store: FaultyStore) -> None:
         current = publish(old, step)
     publish(new, 3)
     assert old.prune(1, current) == []
+    new.lease_check = _fail
+    assert new.prune(1, current) == []
 
 
 def test_a_visitor_prunes_by_what_latest_says(store: FaultyStore) -> None:

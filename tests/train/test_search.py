@@ -497,6 +497,23 @@ def test_a_manifest_lost_on_the_way_is_read_again(store: FaultyStore) -> None:
     assert _marked(noisy) == {_dir(store, 30)}
 
 
+def test_a_checkpoint_of_a_later_version_is_not_gone_behind(store: FaultyStore) -> None:
+    """An older program neither loses the work of a newer one nor marks it as damaged: it refuses to start."""
+    directory = _dir(store, 30)
+    key = f"{directory}/manifest.json"
+    later = store.objects[key].replace(b'"version":1', b'"version":2', 1)
+    zero = later[:10] + b"00000000" + later[18:]
+    store.objects[key] = zero[:10] + crc32(zero).encode() + zero[18:]
+    _point(store, directory)
+    first, second = play(2, lambda seat: Rank(store, seat).load(allow_fresh=True))
+    assert isinstance(first, ConfigError)
+    assert isinstance(second, StoreError)
+    assert "a later spotwatch" in str(first)
+    assert "a later spotwatch" in str(second)
+    assert _marked(store) == set()
+    assert Rank(store).search.newest_manifest() is None
+
+
 def test_a_thousand_and_one_checkpoints_are_all_seen() -> None:
     """The newest that verifies is found behind any number of others."""
     store = FaultyStore()

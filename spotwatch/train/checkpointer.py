@@ -68,6 +68,8 @@ class Checkpointer:
         max_lost_seconds: with `"auto"`: what a loss without notice may cost at worst.
         blocking: let `step` wait until a save is durable, instead of until the state is copied.
         allow_fresh: begin at 0 although checkpoints exist of which none verifies (`SPOTWATCH_ALLOW_FRESH=1`).
+        allow_resize: where loaders and generators of single ranks differed, and there are more or fewer ranks
+            now, go on with those of other ranks (`SPOTWATCH_ALLOW_RESIZE=1`); else that is refused.
         world_size: 1 says that each process under a launcher is a run of its own; None takes `WORLD_SIZE`.
         patience_seconds: how long `resume` asks a store again that refuses.
         give_up_after: this many failed saves in a row raise; None never does.
@@ -93,6 +95,7 @@ class Checkpointer:
         max_lost_seconds: float | None = None,
         blocking: bool = False,
         allow_fresh: bool = False,
+        allow_resize: bool = False,
         world_size: int | None = None,
         patience_seconds: float = 60.0,
         give_up_after: int | None = 10,
@@ -114,11 +117,12 @@ class Checkpointer:
             staging,
             env,
             world_size=world_size,
+            allow_resize=allow_resize or options.is_set(env, "SPOTWATCH_ALLOW_RESIZE"),
             patience_seconds=arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True),
             lease_seconds=arguments.seconds("lease_seconds", lease_seconds),
             on_lost=self._on_lost,
         )
-        self._allow_fresh = allow_fresh or options.insists_on_fresh(env)
+        self._allow_fresh = allow_fresh or options.is_set(env, "SPOTWATCH_ALLOW_FRESH")
         self._stage = _Stage.NEW
         self._step = -1
         self._healthy: Health = True

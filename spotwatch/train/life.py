@@ -43,6 +43,7 @@ class Life:
         staging: the buffer that both go through.
         environ: says how many ranks there are.
         world_size: 1: a run of one process, whatever launched it.
+        allow_resize: give ranks the state of others where their number has changed.
         patience_seconds: how long a store that refuses is asked again.
         lease_seconds: without a sign of life for so long, others may go on with the run.
         on_lost: called, by any thread, when another process has the run.
@@ -57,6 +58,7 @@ class Life:
         environ: Mapping[str, str],
         *,
         world_size: int | None,
+        allow_resize: bool,
         patience_seconds: float,
         lease_seconds: float,
         on_lost: Callable[[RunTaken], None],
@@ -67,6 +69,7 @@ class Life:
         self._staging = staging
         self._environ = environ
         self._world_size = world_size
+        self._allow_resize = allow_resize
         self._patience_seconds = patience_seconds
         self._lease = Lease(
             store,
@@ -117,7 +120,7 @@ class Life:
         # Now, not at the first notice, is the moment to learn that something cannot be saved.
         _, flat = consensus.reach(lambda: self._state.encode(sharded=True))
         if self.world.size > 1 or any(is_sharded(tensor) for tensor in flat.values()):
-            self._sharded = Sharded(self._state, self._staging, self.world)
+            self._sharded = self._new_sharded()
         atexit.register(self._lease.release, "failed")  # a program that ends before its loop holds nobody up
         consensus.tell(lambda: self._take(between, waiting))
         return resume.load(lambda manifest: self._fetch(manifest, between), allow_fresh=allow_fresh)
@@ -159,10 +162,12 @@ class Life:
 
     def _fetch(self, manifest: Manifest, between: Callable[[], None]) -> None:
         if self._sharded is not None or manifest.world_size > 1:
-            sharded = self._sharded or Sharded(self._state, self._staging, self.world)
-            sharded.restore(manifest, self.registry, between)
+            (self._sharded or self._new_sharded()).restore(manifest, self.registry, between)
             return
         (file,) = manifest.files
         view = self._staging.reserve(file.size_bytes)
         fetch(self.registry.store, f"{manifest.dir}/{file.name}", file, view, between)
         self._state.restore(view, manifest.state[RANK_FILE.format(0)])
+
+    def _new_sharded(self) -> Sharded:
+        return Sharded(self._state, self._staging, self.world, insists=self._allow_resize)

@@ -46,9 +46,9 @@ def resolve(
     return where, run_id
 
 
-def insists_on_fresh(environ: Mapping[str, str]) -> bool:
-    """Tell whether the user asked to begin at 0 when no checkpoint verifies."""
-    return environ.get("SPOTWATCH_ALLOW_FRESH", "").lower() not in ("", "0", "false", "no")
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    """Tell whether the user has switched something on, such as `SPOTWATCH_ALLOW_FRESH=1`."""
+    return environ.get(name, "").lower() not in ("", "0", "false", "no")
 
 
 def is_one_of_many(environ: Mapping[str, str], world_size: int | None) -> bool:

@@ -37,6 +37,11 @@ class Agreed:
     """No rank is in its loop any more."""
 
     @property
+    def is_slow(self) -> bool:
+        """Tell whether rounds are waited for from now on."""
+        return self.step_seconds >= SLOW_STEP_SECONDS
+
+    @property
     def acts(self) -> bool:
         """Tell whether the ranks do something because of it: save, leave, or end with an error."""
         return self.wish.stop or self.wish.flush or self.wish.due or self.wish.fatal

@@ -18,7 +18,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.model import JSON
-from spotwatch.train.agreement import SLOW_STEP_SECONDS, Agreed, agreed, row, stride_after
+from spotwatch.train.agreement import Agreed, agreed, row, stride_after
 from spotwatch.train.group import Group, Round
 from spotwatch.train.world import Alone, Wish, World
 
@@ -128,7 +128,7 @@ class Ranks:
         self._measure()
         self._calls += 1
         result = None if self._pending is None else self._finish(self._pending)
-        if (result is None or not result.acts) and (now or (self._is_slow and self._is_round_due)):
+        if (result is None or not result.acts) and (now or (self._last.is_slow and self._is_round_due)):
             result = self._finish(self._begin(step, wish, left=False))
         return Wish(agreed=False) if result is None else result.wish
 
@@ -142,17 +142,13 @@ class Ranks:
         Raises:
             StoreError: a rank has gone.
         """
-        if self._is_round_due and not self._is_slow:
+        if self._is_round_due and not self._last.is_slow:
             self._begin(step, wish, left=False)
         self._proposed_at = monotonic()
 
     @property
     def _is_round_due(self) -> bool:
         return self._pending is None and self._calls >= self._next_round_at
-
-    @property
-    def _is_slow(self) -> bool:
-        return self._last.step_seconds > SLOW_STEP_SECONDS
 
     def settle(self, step: int, wish: Wish, *, again: Callable[[], Wish] | None = None) -> Wish:
         """Take part in the others' rounds from outside the loop, until something is to be done by all.

@@ -23,11 +23,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from _memory import Peak, proportional_bytes
+from _memory import Peak, family, proportional_bytes
 
 MB = 1_000_000
 _HERE = Path(__file__).parent
 _CHUNK_BYTES = 2**20
+_AHEAD_NICE = -15
 # What would make the process another rank, another run or another machine's.
 _NOT_OURS = ("SPOTWATCH_", "AWS_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_", "SPACES_")
 
@@ -80,15 +81,19 @@ class Worker:
 
     Args:
         process: that was started.
+        ahead: as `go_ahead`.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], *, ahead: bool) -> None:
         self._process = process
+        self._ahead = ahead
 
     def do(self, deed: str) -> dict[str, Any]:
         """Let it do `deed`; return what it says, and beside it what memory it and its children took."""
         if self._process.stdin is None or self._process.stdout is None:
             raise SystemExit("the trainer has no pipes")
+        if self._ahead:
+            go_ahead(self._process.pid)
         with Peak(self._process.pid) as peak:
             print(deed, file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
@@ -103,16 +108,33 @@ class Worker:
         }
 
 
+def go_ahead(pid: int) -> None:
+    """Let a process and its children go before whatever else the machine has to do; root only.
+
+    Sessions share the processor before processes do (sched(7), "The autogroup feature"), so a niceness of the
+    process alone would not help.
+    """
+    for member in family(pid):
+        try:
+            Path(f"/proc/{member}/autogroup").write_text(str(_AHEAD_NICE))
+        except OSError as error:
+            raise SystemExit(f"--ahead: cannot set the priority of process {member}: {error}") from error
+
+
 @contextmanager
-def sink(rate: float, *, keep: bool) -> Iterator[Sink]:
+def sink(rate: float, *, keep: bool, ahead: bool) -> Iterator[Sink]:
     """Run a sink of `rate` MB/s for as long as the block lasts."""
     command = [sys.executable, str(_HERE / "_sink.py"), "--rate", str(rate), "--until-eof"]
     with _process([*command, "--keep"] if keep else command, os.environ) as process:
+        if ahead:
+            go_ahead(process.pid)
         yield Sink(process)
 
 
 @contextmanager
-def worker(script: str, arguments: Sequence[str], port: int, uploader: str) -> Iterator[Worker]:
+def worker(
+    script: str, arguments: Sequence[str], port: int, uploader: str, *, ahead: bool
+) -> Iterator[Worker]:
     """Run a trainer that saves to the sink, with a runtime directory of its own.
 
     Args:
@@ -120,6 +142,7 @@ def worker(script: str, arguments: Sequence[str], port: int, uploader: str) -> I
         arguments: of the script.
         port: of the sink.
         uploader: what moves the bytes, as `SPOTWATCH_UPLOADER` names it.
+        ahead: as `go_ahead`.
     """
     with tempfile.TemporaryDirectory(prefix="spotwatch-bench-") as folder:
         environ = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_OURS)}
@@ -133,7 +156,7 @@ def worker(script: str, arguments: Sequence[str], port: int, uploader: str) -> I
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         with _process([sys.executable, str(_HERE / script), *arguments], environ) as process:
-            yield Worker(process)
+            yield Worker(process, ahead=ahead)
 
 
 def machine() -> dict[str, Any]:
@@ -197,7 +220,12 @@ def write(document: Mapping[str, Any], path: str) -> None:
 @contextmanager
 def _process(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             yield process

@@ -27,9 +27,9 @@ BARS = {"fast": 1.2, "boto3": 1.2}
 """At most so many times the link's floor, at full size."""
 
 
-def save(size: str, link: Sink) -> dict[str, Any]:
+def save(size: str, link: Sink, *, ahead: bool) -> dict[str, Any]:
     """Save by both ways once, and return what was saved."""
-    with worker("_save_worker.py", ["--size", size], link.port, "boto3") as trainer:
+    with worker("_save_worker.py", ["--size", size], link.port, "boto3", ahead=ahead) as trainer:
         state = trainer.do("begin")
         trainer.do("open")
         done = {way: trainer.do(way) for way in ("ours", "tutorial")}
@@ -38,10 +38,12 @@ def save(size: str, link: Sink) -> dict[str, Any]:
     return state | {"size_bytes": sizes, "name": f"{BUCKET}/{done['tutorial']['name']}"}
 
 
-def restore(way: str, size: str, saved: Mapping[str, Any], link: Sink) -> dict[str, Any]:
+def restore(way: str, size: str, saved: Mapping[str, Any], link: Sink, *, ahead: bool) -> dict[str, Any]:
     """Restore in a fresh process and return what it took."""
     whose, uploader = WAYS[way]
-    with worker("_restore_worker.py", ["--size", size, "--way", whose], link.port, uploader) as trainer:
+    with worker(
+        "_restore_worker.py", ["--size", size, "--way", whose], link.port, uploader, ahead=ahead
+    ) as trainer:
         begun = trainer.do("begin")
         done = trainer.do("restore")
         ended = trainer.do("end")
@@ -60,20 +62,29 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=240.0, help="MB/s of the link; 0: no limit")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--json", default="", metavar="FILE", help="instead of stdout")
+    parser.add_argument("--ahead", action="store_true", help="go before all else that runs here; root only")
     options = parser.parse_args()
     ways = options.ways.split(",")
     if unknown := [name for name in ways if name not in WAYS]:
         parser.error(f"no way {unknown[0]!r}; have {', '.join(WAYS)}")
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}: wants at least 1")
-    document: dict[str, Any] = {"version": 1, "benchmark": "restore", "size": options.size, "bars": BARS}
+    document: dict[str, Any] = {
+        "version": 1,
+        "benchmark": "restore",
+        "size": options.size,
+        "bars": BARS,
+        "ahead": options.ahead,
+    }
     document |= {"rate_bytes_per_second": options.rate * MB, "repeats": options.repeats, "machine": machine()}
-    with sink(options.rate, keep=True) as link:
-        saved = save(options.size, link)
+    with sink(options.rate, keep=True, ahead=options.ahead) as link:
+        saved = save(options.size, link, ahead=options.ahead)
         rounds = []
         for number in range(options.repeats):
             order = ways if number % 2 else ways[::-1]
-            rounds.append({way: restore(way, options.size, saved, link) for way in order})
+            rounds.append(
+                {way: restore(way, options.size, saved, link, ahead=options.ahead) for way in order}
+            )
             rounds[-1]["socket"] = {"seconds": link.fetch_seconds(saved["name"])}
             told = {way: round(done["seconds"], 2) for way, done in rounds[-1].items()}
             print(f"round {number + 1} of {options.repeats}: {told} s", file=sys.stderr, flush=True)

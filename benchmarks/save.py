@@ -32,7 +32,9 @@ _AT_MOST = ("durable_ratio", "memory_ratio")
 
 def measure(variant: str, options: argparse.Namespace, link: Sink) -> dict[str, Any]:
     """Return all samples of one variant, and what they come to."""
-    with worker("_save_worker.py", ["--size", options.size], link.port, VARIANTS[variant]) as trainer:
+    with worker(
+        "_save_worker.py", ["--size", options.size], link.port, VARIANTS[variant], ahead=options.ahead
+    ) as trainer:
         state = trainer.do("begin")
         opened = trainer.do("open")
         samples = []
@@ -130,17 +132,24 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=240.0, help="MB/s of the link; 0: no limit")
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--json", default="", metavar="FILE", help="instead of stdout")
+    parser.add_argument("--ahead", action="store_true", help="go before all else that runs here; root only")
     options = parser.parse_args()
     variants = options.variants.split(",")
     if unknown := [name for name in variants if name not in VARIANTS]:
         parser.error(f"no variant {unknown[0]!r}; have {', '.join(VARIANTS)}")
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}: wants at least 1")
-    document: dict[str, Any] = {"version": 1, "benchmark": "save", "size": options.size, "bars": BARS}
+    document: dict[str, Any] = {
+        "version": 1,
+        "benchmark": "save",
+        "size": options.size,
+        "bars": BARS,
+        "ahead": options.ahead,
+    }
     document |= {"rate_bytes_per_second": options.rate * MB, "repeats": options.repeats, "machine": machine()}
     document["variants"] = {}
     for variant in variants:
-        with sink(options.rate, keep=False) as link:
+        with sink(options.rate, keep=False, ahead=options.ahead) as link:
             done = measure(variant, options, link)
             document["variants"][variant] = done | {"sink": link.stats()}
     document["load_average_at_end"] = os.getloadavg()

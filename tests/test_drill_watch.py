@@ -117,7 +117,7 @@ async def test_a_save_elsewhere_is_an_alarm(files: Files, watch: Watch, url: str
     files.status("training", 7, saved=saved(7))
     async with watching(watch) as looking:
         files.status("training", 8, saved=saved(8, url=url))
-        await asyncio.wait([looking], timeout=5)
+        await asyncio.wait([looking], timeout=15)
         with pytest.raises(SpotwatchError, match="outside the drill's store"):
             looking.result()
 

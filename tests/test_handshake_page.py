@@ -35,6 +35,7 @@ def trainer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproce
         process.kill()
 
 
+@pytest.mark.timeout(60)
 def test_script_flushes_goes_on_and_stops(trainer: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """The flag is answered by a save and a removal, twice; SIGTERM by a newer save and status 75."""
     progress = tmp_path / "progress"
@@ -44,7 +45,7 @@ def test_script_flushes_goes_on_and_stops(trainer: subprocess.Popen[bytes], tmp_
         _wait(lambda: not (tmp_path / FLAG).exists())
         steps.append(int(progress.read_text()))
     trainer.send_signal(signal.SIGTERM)
-    assert trainer.wait(5) == 75
+    assert trainer.wait(20) == 75
     steps.append(int(progress.read_text()))
     assert 0 < steps[0] < steps[1] <= steps[2]
 
@@ -111,7 +112,7 @@ def _put_stop(folder: Path) -> None:
     (folder / "notice").rename(folder / "notices" / "hand.json")
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 5) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = 20) -> None:
     give_up_at = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up_at

@@ -21,6 +21,8 @@ from click.testing import CliRunner
 from spotwatch.cli.drill import command
 from spotwatch.errors import ConfigError
 
+pytestmark = pytest.mark.timeout(120)  # a drill of several processes, on cores that others use too
+
 SAVES_NOTHING = """
 import pathlib, sys, time
 pathlib.Path(sys.argv[1]).touch()
@@ -47,7 +49,7 @@ def start(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
 
 def test_a_document_and_nothing_else(tmp_path: Path) -> None:
     """With --json standard output is one document; a trainer that saves nothing exits 1."""
-    out, errors = start(tmp_path, "--json").communicate(timeout=18)
+    out, errors = start(tmp_path, "--json").communicate(timeout=100)
     got = json.loads(out)
     assert errors == ""
     assert (got["version"], got["verdict"]) == (1, "fail")
@@ -59,7 +61,7 @@ def test_a_document_and_nothing_else(tmp_path: Path) -> None:
 def test_text_in_a_pipe(tmp_path: Path) -> None:
     """The policy, the timeline, the table, the ends of the logs and the verdict, in this order."""
     process = start(tmp_path)
-    out, _ = process.communicate(timeout=18)
+    out, _ = process.communicate(timeout=100)
     assert process.returncode == 1
     wanted = [
         "window 2 s, and in proportion to it: save_seconds = 0.2",
@@ -84,7 +86,7 @@ def test_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
         if "the daemon watches" in line:
             break
     process.send_signal(number)
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert errors.startswith("broken off: every process of the drill is killed")
     assert list((tmp_path / "scratch").iterdir()) == []

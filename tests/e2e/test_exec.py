@@ -62,7 +62,7 @@ def example(machine: Machine, total_steps: int = 100_000) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 async def test_stopped_is_75_and_finished_is_0(make_machine: Maker) -> None:
     """A stop by hand: saved, 75; the same command goes on at that step, and 0 when it is through."""
     machine = make_machine({})
@@ -80,7 +80,7 @@ async def test_stopped_is_75_and_finished_is_0(make_machine: Maker) -> None:
     assert f"goes on from step {step} " in machine.log.read_text()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 async def test_while_a_stop_is_in_force(make_machine: Maker) -> None:
     """The command is not started on a machine that is going, and the code says that nothing is lost."""
     machine = make_machine({"SPOTWATCH_POLICY__DRAIN_SECONDS": "2"})
@@ -93,7 +93,7 @@ async def test_while_a_stop_is_in_force(make_machine: Maker) -> None:
     assert status(machine, "r")["pid"] == pid
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 async def test_no_such_command(make_machine: Maker) -> None:
     """A usage error: 2, with the name and what is wrong."""
     machine = make_machine({})
@@ -101,7 +101,7 @@ async def test_no_such_command(make_machine: Maker) -> None:
     assert "cannot start '/nonexistent'" in machine.log.read_text()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_torchrun(make_machine: Maker) -> None:
     """Two ranks: the stop reaches them and not the launcher, both save, and exec exits 75."""
     machine = make_machine({})
@@ -129,7 +129,7 @@ async def test_torchrun(make_machine: Maker) -> None:
     assert sorted(str(told[0]["detail"]).replace(",", "").split()[-2:]) == pids
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 async def test_our_own_sigterm_stops_the_trainer(make_machine: Maker) -> None:
     """A scheduler that ends exec ends the trainer with it: saved first, then 75."""
     machine = make_machine({})
@@ -139,7 +139,7 @@ async def test_our_own_sigterm_stops_the_trainer(make_machine: Maker) -> None:
     assert await asyncio.to_thread(process.wait, 40) == 75
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("os.abort()", 134)])
 async def test_its_own_exit_code(make_machine: Maker, ending: str, code: int) -> None:
     """Without a stop, the child's code is ours, 128 + n for a signal."""
@@ -148,7 +148,7 @@ async def test_its_own_exit_code(make_machine: Maker, ending: str, code: int) ->
     assert await asyncio.to_thread(process.wait, 30) == code
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 async def test_a_trainer_that_ignores_everything(make_machine: Maker) -> None:
     """It leaves without a save when it is killed: 76."""
     machine = make_machine({"SPOTWATCH_POLICY__SAVE_SECONDS": "1"})
@@ -159,7 +159,7 @@ async def test_a_trainer_that_ignores_everything(make_machine: Maker) -> None:
     assert await asyncio.to_thread(process.wait, 40) == 76
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 async def test_withdrawn_while_it_stays(make_machine: Maker) -> None:
     """With --stay, a withdrawn stop starts the command again, and it goes on where it was."""
     async with Emulator("aws") as cloud:

@@ -69,7 +69,7 @@ async def test_where_the_trainer_goes_with_us(make_machine: Maker, tmp_path: Pat
     machine = make_machine(environment)
     trainer = await with_trainer(machine)
     assert end_daemon(machine) == 0
-    assert trainer.wait(5) == 0
+    assert trainer.wait(20) == 0
     assert machine.ordered() == ["stop"]
     assert len(machine.trainer_lines("SIGTERM")) == 1
     assert (machine.runtime_dir / "draining").exists()
@@ -176,7 +176,7 @@ async def test_a_second_daemon(make_machine: Maker) -> None:
     assert daemon.poll() is None
 
 
-SAVES_FOR_SIX_SECONDS = """
+SAVES_UNTIL_LET = """
 import pathlib, signal, sys, time
 log = pathlib.Path(sys.argv[1])
 def note(what):
@@ -184,7 +184,8 @@ def note(what):
         file.write(what + "\\n")
 def leave(*_):
     note("SIGTERM")
-    time.sleep(6)
+    while not log.with_name("may-leave").exists():
+        time.sleep(0.02)
     note("out")
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
@@ -199,7 +200,7 @@ async def test_withdrawn_while_the_child_saves(make_machine: Maker) -> None:
     with machine.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "spotwatch", "exec", "--provider", "file", "--",
-            sys.executable, "-c", SAVES_FOR_SIX_SECONDS, str(machine.trainer_log),
+            sys.executable, "-c", SAVES_UNTIL_LET, str(machine.trainer_log),
             env=machine.environment, stderr=log,
         )  # fmt: skip
     try:
@@ -209,6 +210,7 @@ async def test_withdrawn_while_the_child_saves(make_machine: Maker) -> None:
         notice.unlink()
         await until(lambda: machine.order().get("do") == "none", what="the stop is lifted")
         assert machine.trainer_lines("out") == []
+        machine.trainer_log.with_name("may-leave").touch()
         await until(lambda: len(machine.trainer_lines("start")) == 2, 20, "it runs again")
         assert process.returncode is None
         assert len(machine.trainer_lines("SIGTERM")) == 1

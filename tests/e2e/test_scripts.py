@@ -65,7 +65,7 @@ async def test_a_script_of_another_user(
     assert answers == ["acknowledged", "acknowledged"]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_killed_at_twenty_random_moments(make_machine: Maker) -> None:
     """Between notice and stop, each time started again: one stop order, one SIGTERM, every flush answered."""
     chance = random.Random()  # a new twenty moments each time is the point

@@ -185,17 +185,12 @@ class Impatient:
         self._now += seconds
 
 
-@pytest.mark.parametrize(("kind", "racers"), [("memory", 100), ("directory", 100), ("s3", 20)])
+# Not against moto: it compares and swaps in two moments, and answers 200 to two of eight who write at once.
+@pytest.mark.parametrize("kind", ["memory", "directory"])
 @pytest.mark.timeout(60)  # a hundred threads, on a machine that may be busy
-def test_racing_takers(request: pytest.FixtureRequest, tmp_path: Path, kind: str, racers: int) -> None:
+def test_racing_takers(tmp_path: Path, kind: str, racers: int = 100) -> None:
     """All want a run whose holder is silent: each gets it once, alone, in a generation of its own."""
-    if kind == "memory":
-        store: Store = MemoryStore()
-    elif kind == "directory":
-        store = open_store(str(tmp_path), "race", {})
-    else:
-        s3: S3 = request.getfixturevalue("s3")
-        store = open_store(s3.url, f"race-{next(_numbers)}", s3.environ)
+    store: Store = MemoryStore() if kind == "memory" else open_store(str(tmp_path), "race", {})
     store.put("LEASE", claim(generation=10, ttl_seconds=0.5).to_bytes())
     inside = threading.Lock()
     gate = threading.Barrier(racers)

@@ -125,8 +125,7 @@ class Registry:
             RunTaken: the run is another's; nothing was written.
             StoreError: the store refuses; no object was left.
         """
-        self.lease_check()
-        self._fence()
+        self.assert_ours()
         crcs = self.store.upload(f"{directory}/{name}", body, on_part)
         try:
             return File.of(name, body.size_bytes, body.part_bytes, crcs)
@@ -209,6 +208,11 @@ class Registry:
             StoreError: the store refuses.
         """
         return pointer.claim(self.store, self.generation, self.writer, self.lease_check)
+
+    def assert_ours(self) -> None:
+        """Raise `RunTaken` when another process has gone on with the run."""
+        self.lease_check()
+        self._fence()
 
     def quarantine(self, directory: str, reason: str) -> None:
         """Mark a directory that did not verify twice; it is tried last from now on. A failure is logged."""

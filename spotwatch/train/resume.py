@@ -56,6 +56,7 @@ class Resume:
         self._found: dict[str, Found] = {}
         self._left: list[Candidate] = []
         self._offered: Manifest | None = None
+        self._unmarked: dict[str, str] = {}
         self.problems: list[str] = []
         """Why checkpoints were passed over."""
 
@@ -142,12 +143,14 @@ class Resume:
 
     def _next(self, *, allow_fresh: bool) -> dict[str, JSON] | None:
         """Return the next checkpoint whose manifest is sound, on the first rank; None: begin at nothing."""
+        self._mark_bad()
         while self._left:
             candidate = self._left.pop(0)
             try:
                 self._offered, crc = self._read_twice(candidate.dir, candidate.manifest_crc)
             except CheckpointCorrupt as error:
                 self._pass_over(candidate.dir, error)
+                self._mark_bad()
                 continue
             if self._offered.healthy:
                 return {"dir": candidate.dir, "crc": crc, "problems": list(self.problems)}
@@ -205,9 +208,19 @@ class Resume:
     def _pass_over(self, directory: str, error: CheckpointCorrupt) -> None:
         self._note(str(error) if directory in str(error) else f"{directory}: {error}")
         self._registry.bad.add(directory)
-        # A directory that LATEST names and no listing shows is not made by marking it.
-        if self._world.is_first and directory in self._found:
-            self._registry.quarantine(directory, str(error))
+        self._unmarked[directory] = str(error)
+
+    def _mark_bad(self) -> None:
+        """Put what did not verify into quarantine, on the first rank."""
+        if not self._unmarked:
+            return
+        # It may be gone because another process has the run by now, and has pruned.
+        self._patient(self._registry.assert_ours)
+        for directory, reason in self._unmarked.items():
+            # A directory that LATEST names and no listing shows is not made by marking it.
+            if directory in self._found:
+                self._registry.quarantine(directory, reason)
+        self._unmarked.clear()
 
     def _note(self, problem: str) -> None:
         self.problems.append(problem)

@@ -123,13 +123,22 @@ class EventService:
             if not has_lasted:
                 # Whoever refuses now may take its two minutes later.
                 self._began_monotonic = None
-            return good[0] if good else done[0].task.result()
+            return good[0] if good else self._explained(done[0].task)
         if not has_lasted:
             return None
         raise Unavailable(
             f"GET {PATH}: no answer within {self._first_timeout_seconds:g} s of the first request",
             mend=_NETWORK_MEND,
         )
+
+    def _explained(self, failed: asyncio.Task[Reply]) -> Reply:
+        """Raise what it raised; silence until the limit has the same remedy however it is noticed."""
+        try:
+            return failed.result()
+        except Unavailable as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+            raise Unavailable(str(error), mend=_NETWORK_MEND) from error
 
     def _ask_first(self, now: float) -> None:
         """Keep the oldest request, which enables the service, and a fresh one beside it."""

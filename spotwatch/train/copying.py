@@ -54,9 +54,11 @@ class Places:
         Copies from CUDA are queued, behind what the current streams still compute, and waited for at the end.
         This has not been run on a GPU yet.
         """
+        self.buffer[: len(self.layout.head)] = self.layout.head
+        if not named:
+            return  # importing torch takes seconds, and this trainer may have none
         import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
-        self.buffer[: len(self.layout.head)] = self.layout.head
         # First the others, so that they copy while this processor does.
         others = [name for share in self._shares for name in share if not named[name].is_cpu]
         cuda = [name for name in others if named[name].is_cuda]

@@ -60,6 +60,7 @@ async def test_no_answer_for_longer_than_the_first_limit_is_loud_for_good() -> N
         server.events_fault = hang
         answer = await polled(provider, lambda a: not silent(a))
         assert type(answer.failed[SIGNAL]) is Unavailable
+        assert "virtual network" in answer.failed[SIGNAL].mend
         assert 20 <= since(0) <= 21
         for _ in range(3):
             again = await provider.notices()

@@ -14,7 +14,7 @@ from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError, StoreMissing
 from spotwatch.train import s3_read, s3_upload
-from spotwatch.train.bulk import Bulk
+from spotwatch.train.bulk import Bulk, choose_bulk
 from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body
 from spotwatch.train.probe import NotConditional, probe
@@ -37,7 +37,7 @@ def aws_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 def open_s3(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
     """Return a store on S3, from the variables that boto3 knows."""
-    return S3Store(bucket, prefix, aws_options(environ), pace=pace)
+    return _open(Bucket(bucket, aws_options(environ)), prefix, environ, pace)
 
 
 def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
@@ -63,32 +63,27 @@ def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace
         "aws_access_key_id": environ["SPACES_KEY"],
         "aws_secret_access_key": environ["SPACES_SECRET"],
     }
-    return S3Store(bucket, prefix, options, scheme="spaces", pace=pace)
+    return _open(Bucket(bucket, options, scheme="spaces"), prefix, environ, pace)
+
+
+def _open(bucket: Bucket, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
+    return S3Store(bucket, prefix, pace=pace, bulk=choose_bulk(bucket, pace, environ))
 
 
 class S3Store:
     """Keeps each object under `prefix` in `bucket`.
 
     Args:
-        bucket: it must exist.
+        bucket: where.
         prefix: without slashes at its ends.
-        options: for boto3's client: endpoint, region, credentials.
-        scheme: how the URL shown to people begins.
         pace: of uploads; None: no limit.
         bulk: what moves large bodies; None: this store, in this process.
     """
 
     def __init__(
-        self,
-        bucket: str,
-        prefix: str,
-        options: Mapping[str, Any],
-        *,
-        scheme: str = "s3",
-        pace: Pace | None = None,
-        bulk: Bulk | None = None,
+        self, bucket: Bucket, prefix: str, *, pace: Pace | None = None, bulk: Bulk | None = None
     ) -> None:
-        self._bucket = Bucket(bucket, options, scheme=scheme)
+        self._bucket = bucket
         self._prefix = prefix
         self._pace = pace or Pace(None)
         self._bulk = bulk

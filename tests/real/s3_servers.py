@@ -121,7 +121,8 @@ def _moto(folder: Path) -> Iterator[S3Server]:
     (port,) = _free_ports(1)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _run(command, folder, signal.SIGTERM) as process:
-        server = S3Server("moto", f"http://127.0.0.1:{port}", True, False)
+        # It looks through all uploads for each one that is removed.
+        server = S3Server("moto", f"http://127.0.0.1:{port}", True, False, many_uploads=30)
         _make_bucket(server, process, folder)
         yield server
 

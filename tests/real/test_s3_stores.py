@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import StoreError
+from spotwatch.train import s3_bucket
+from spotwatch.train.bulk import choose_bulk
+from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Held
+from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import Store
 from spotwatch.train.store_dir import DirectoryStore
 from spotwatch.train.store_s3 import S3Store
@@ -40,12 +44,18 @@ def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pauses between tries be short."""
+    monkeypatch.setattr(s3_bucket, "_PAUSE_SECONDS", 0.05)
+
+
 def _empty_store(server: S3Server, **changed: str) -> S3Store:
-    return S3Store(BUCKET, f"real/run-{next(_numbers)}", server.options() | changed)
+    return S3Store(Bucket(BUCKET, server.options() | changed), f"real/run-{next(_numbers)}")
 
 
 class TestServers(StoreContract):
-    """Each S3 server."""
+    """Each S3 server, all by boto3 in this process."""
 
     @pytest.fixture
     def store(self, server: S3Server) -> Store:
@@ -106,7 +116,7 @@ class TestServers(StoreContract):
             store.upload("step/a", Held(memoryview(body), _PART_BYTES), lambda _: None)
         assert next(parts) > 7 + 2
         target = bytearray(len(body))
-        store = S3Store(BUCKET, store.url.removeprefix(f"s3://{BUCKET}/"), server.options())
+        store = S3Store(Bucket(BUCKET, server.options()), store.url.removeprefix(f"s3://{BUCKET}/"))
         store.read_into("step/a", 0, memoryview(target))
         assert target == body
 
@@ -147,9 +157,28 @@ class TestServers(StoreContract):
             proxy.fault = fault
             with pytest.raises(StoreError, match="cannot write"):
                 store.upload("step/a", Held(memoryview(bytes(20 * 2**20)), _PART_BYTES), lambda _: None)
-        again = S3Store(BUCKET, store.url.removeprefix(f"s3://{BUCKET}/"), server.options())
+        again = S3Store(Bucket(BUCKET, server.options()), store.url.removeprefix(f"s3://{BUCKET}/"))
         assert list(again.list()) == []
         again.abort_uploads()
+
+
+class TestObstore(StoreContract):
+    """Each S3 server, large bodies by obstore."""
+
+    many_keys = 3
+    """Listings are boto3's."""
+
+    @pytest.fixture
+    def store(self, server: S3Server) -> Store:
+        """Return an empty store."""
+        bucket, pace = Bucket(BUCKET, server.options()), Pace(None)
+        bulk = choose_bulk(bucket, pace, {"SPOTWATCH_UPLOADER": "obstore"})
+        return S3Store(bucket, f"real/run-{next(_numbers)}", bulk=bulk)
+
+    @pytest.fixture
+    def is_conditional(self, server: S3Server) -> bool:
+        """Return what the server is known to be."""
+        return server.is_conditional
 
 
 class TestWeedRaces(RacingContract):

@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +16,10 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError, StoreMissing
 from spotwatch.train import s3_bucket
-from spotwatch.train.parts import Held, crc32
+from spotwatch.train.bulk import Bulk
+from spotwatch.train.parts import Body, Held, crc32
 from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.store import open_store
+from spotwatch.train.store import OnPart
 from spotwatch.train.store_s3 import S3Store
 
 from .conftest import S3
@@ -37,9 +40,12 @@ def proxy(s3: S3) -> Iterator[S3Proxy]:
 @pytest.fixture
 def store(proxy: S3Proxy) -> S3Store:
     """Return an empty store behind the proxy."""
-    made = open_store("s3://bucket/faults", f"run-{next(_numbers)}", {"AWS_ENDPOINT_URL": proxy.url})
-    assert isinstance(made, S3Store)
-    return made
+    return _store(proxy.url)
+
+
+def _store(endpoint: str, name: str = "bucket", bulk: Bulk | None = None) -> S3Store:
+    bucket = Bucket(name, {"endpoint_url": endpoint})
+    return S3Store(bucket, f"faults/run-{next(_numbers)}", bulk=bulk)
 
 
 @pytest.fixture(autouse=True)
@@ -227,6 +233,20 @@ def test_a_store_without_ranges(store: S3Store, proxy: S3Proxy) -> None:
         assert not isinstance(caught.value, CheckpointCorrupt)
 
 
+def test_pages_of_a_listing_are_asked_for(
+    store: S3Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page but the last names the next, and none is asked for twice."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "7")
+    for number in range(20):
+        store.put(f"step/{number}", b"")
+    assert sorted(e.key for e in store.list()) == sorted(f"step/{number}" for number in range(20))
+    tokens = [call.query.get("continuation-token") for call in proxy.calls if "list-type" in call.query]
+    assert len(tokens) == 3
+    assert tokens[0] is None
+    assert tokens[1] != tokens[2]
+
+
 def test_uploads_of_this_run_alone_are_removed(store: S3Store, s3: S3) -> None:
     """Not those of a run whose name begins alike."""
     root = store.url.removeprefix("s3://bucket/")
@@ -258,7 +278,7 @@ def test_uploads_that_may_not_be_listed(store: S3Store, proxy: S3Proxy) -> None:
 
 def test_a_missing_bucket_is_trouble(s3: S3) -> None:
     """It must never look like a fresh run, however one asks."""
-    store = open_store("s3://no-such-bucket/x", "run", s3.environ)
+    store = _store(s3.environ["AWS_ENDPOINT_URL"], "no-such-bucket")
     asks = (
         lambda: store.get("LATEST", most_bytes=10),
         lambda: store.size_bytes("LATEST"),
@@ -274,8 +294,8 @@ def test_a_missing_bucket_is_trouble(s3: S3) -> None:
 
 def test_nobody_there_is_trouble() -> None:
     """A refused connection is a StoreError that names the object and no secret, after several tries."""
-    store = open_store("s3://bucket/x", "run", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    with pytest.raises(StoreError, match="s3://bucket/x/run/LATEST") as caught:
+    store = _store("http://127.0.0.1:9")
+    with pytest.raises(StoreError, match=f"{store.url}/LATEST") as caught:
         store.get("LATEST", most_bytes=10)
     assert "testing" not in str(caught.value)
 
@@ -321,17 +341,17 @@ def test_which_stores_get_checksums(
 def test_amazon_is_given_the_checksums(proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its servers compare is the checksum that we record; moto takes it as AWS does."""
     monkeypatch.setattr(Bucket, "is_aws", property(lambda _: True))
-    store = open_store("s3://bucket/sums", f"run-{next(_numbers)}", {"AWS_ENDPOINT_URL": proxy.url})
+    store = _store(proxy.url)
     body = _held(_PART_BYTES + 9)
     crcs = store.upload("step/a", body, lambda _: None)
     assert crcs == (crc32(body.view[:_PART_BYTES]), crc32(body.view[_PART_BYTES:]))
     store.upload("step/b", _held(9), lambda _: None)
-    assert _body(store, "step/a") == body.view  # type: ignore[arg-type]
+    assert _body(store, "step/a") == body.view
 
 
 def test_an_endpoint_that_is_none() -> None:
     """It is the user's to mend."""
-    store = open_store("s3://bucket/x", "run", {"AWS_ENDPOINT_URL": "not a url"})
+    store = _store("not a url")
     with pytest.raises(ConfigError, match="check the endpoint"):
         store.get("LATEST", most_bytes=1)
 
@@ -341,3 +361,81 @@ def test_no_object_for_a_version_is_a_conflict(store: S3Store) -> None:
     with pytest.raises(StoreConflict) as caught:
         store.put_if("LEASE", b"1", '"d41d8cd98f00b204e9800998ecf8427e"')
     assert isinstance(caught.value.__cause__, StoreMissing)
+
+
+class OtherWay:
+    """Moves the large bodies that it wants, by another store of the same bucket, and keeps a list of them."""
+
+    def __init__(self, other: S3Store, wants: bool) -> None:
+        self.other = other
+        self.wants = wants
+        self.seen: list[tuple[str, str]] = []
+
+    def prepare(self) -> None:
+        """Take note."""
+        self.seen.append(("prepare", ""))
+
+    def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...] | None:
+        """Store it, or leave it."""
+        self.seen.append(("upload", key))
+        return self.other.upload("step/a", body, on_part) if self.wants else None
+
+    def read_into(self, key: str, begin: int, target: memoryview) -> bool:
+        """Read it, or leave it."""
+        self.seen.append(("read_into", key))
+        if self.wants:
+            self.other.read_into("step/a", begin, target)
+        return self.wants
+
+    def close(self) -> None:
+        """Take note."""
+        self.seen.append(("close", ""))
+
+
+@pytest.mark.parametrize("wants", [True, False])
+def test_large_bodies_are_offered_to_another_way(store: S3Store, proxy: S3Proxy, wants: bool) -> None:
+    """It gets whole keys; what it does not want goes the general way, and all comes back alike."""
+    way = OtherWay(store, wants)
+    faster = S3Store(store._bucket, store._prefix, bulk=way)
+    body = _held(_PART_BYTES + 1)
+    faster.prepare()
+    crcs = faster.upload("step/a", body, lambda _: None)
+    assert crcs == (crc32(body.view[:_PART_BYTES]), crc32(body.view[_PART_BYTES:]))
+    target = bytearray(10)
+    faster.read_into("step/a", 3, memoryview(target))
+    assert target == body.view[3:13]
+    faster.close()
+    key = f"{store._prefix}/step/a"
+    assert way.seen == [("prepare", ""), ("upload", key), ("read_into", key), ("close", "")]
+
+
+_UPLOADING = """
+import sys
+from spotwatch.train.parts import Held
+from spotwatch.train.s3_bucket import Bucket
+from spotwatch.train.store_s3 import S3Store
+store = S3Store(Bucket("bucket", {"endpoint_url": sys.argv[1]}), sys.argv[2])
+store.upload("step/a", Held(memoryview(bytes(40 * 2**20)), 5 * 2**20), lambda _: None)
+"""
+
+
+def test_parts_of_a_killed_process_are_removed_at_the_next_start(store: S3Store, proxy: S3Proxy) -> None:
+    """SIGKILL in the middle: no object, and the next one to look removes the parts."""
+    fourth = threading.Event()
+
+    def fault(call: Call) -> Fault:
+        if call.is_part and call.query["partNumber"] == ["4"]:
+            fourth.set()
+        return FINE
+
+    proxy.fault = fault
+    command = [sys.executable, "-c", _UPLOADING, proxy.url, store._prefix]
+    with subprocess.Popen(command) as process:
+        try:
+            assert fourth.wait(15)
+        finally:
+            process.kill()
+    proxy.fault = lambda _: FINE
+    assert list(store.list()) == []
+    assert store.abort_uploads() == 1
+    assert store.abort_uploads() == 0

@@ -30,7 +30,7 @@ _ELSEWHERE = ("without LOCATION", "PermanentRedirect", "TemporaryRedirect", "Aut
 
 
 class ObstoreBulk:
-    """Moves what has more than one part, from any thread that runs no event loop.
+    """Moves what has more than one part.
 
     Args:
         bucket: whose client tells where and who.

@@ -84,7 +84,7 @@ class _Range:
                 self._missing = self._missing[count:]
 
     def _expect(self, answer: Any) -> None:
-        size = int(answer["ContentLength"])
+        size = int(answer.get("ContentLength", len(self._missing)))
         # Status 206 says nothing: rclone sends a range, and says so, with 200.
         came = answer.get("ContentRange", f"bytes 0-{size - 1}/{size}")
         if not came.startswith(f"bytes {self._begin}-"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -44,14 +45,13 @@ def upload(
     part = next(body.parts(), memoryview(b""))
     pace.wait(len(part))
     crc = crc32(part)
-    bucket.ask(
-        "write",
-        key,
-        lambda s3: s3.put_object(
-            **bucket.at(key), Body=Reader(part), ContentLength=len(part), **_checksum(bucket, crc)
-        ),
-    )
-    on_part(len(part))
+    at = bucket.at(key) | _checksum(bucket, crc)
+    bucket.ask("write", key, lambda s3: s3.put_object(**at, Body=Reader(part), ContentLength=len(part)))
+    try:
+        on_part(len(part))
+    except BaseException as error:
+        _leave_nothing(error, lambda: _delete(bucket, key))
+        raise
     return (crc,) if part else ()
 
 
@@ -79,7 +79,7 @@ class _Upload:
             sent = self._send()
             self._complete(sent)
         except BaseException as error:
-            self._abort(error)
+            _leave_nothing(error, self._abort)
             raise
         return tuple(crc for crc, _ in sent)
 
@@ -148,7 +148,7 @@ class _Upload:
             if self._bucket.size_bytes(self._key) != self._body.size_bytes:
                 raise
 
-    def _abort(self, why: BaseException) -> None:
+    def _abort(self) -> None:
         at = self._bucket.at(self._key)
         try:
             self._bucket.ask(
@@ -157,14 +157,24 @@ class _Upload:
                 lambda s3: s3.abort_multipart_upload(**at, UploadId=self._id),
             )
         except StoreError as error:
-            if code_of(error.__cause__) == "NoSuchUpload":
-                # Put together after all, by a try whose answer was lost.
-                self._bucket.ask("delete", self._key, lambda s3: s3.delete_object(**at))
-            else:
-                why.add_note(f"its parts stay in the bucket: {error}")
+            if code_of(error.__cause__) != "NoSuchUpload":
+                raise
+            # Put together after all, by a try whose answer was lost.
+            _delete(self._bucket, self._key)
 
     def _ask(self, call: Any) -> Any:
         return self._bucket.ask("write", self._key, call, ended=self._ended)
+
+
+def _leave_nothing(why: BaseException, remove: Callable[[], None]) -> None:
+    try:
+        remove()
+    except StoreError as error:
+        why.add_note(f"what was sent stays in the bucket: {error}")
+
+
+def _delete(bucket: Bucket, key: str) -> None:
+    bucket.ask("delete", key, lambda s3: s3.delete_object(**bucket.at(key)))
 
 
 def _checksum(bucket: Bucket, crc: str) -> dict[str, str]:

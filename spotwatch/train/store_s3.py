@@ -158,7 +158,9 @@ class S3Store:
         while True:
             page = self._list("list_objects_v2", more)
             for item in page.get("Contents", ()):
-                yield Entry(item["Key"][len(root) :], int(item["Size"]))
+                # Some tools make an object without a name, to have a folder.
+                if key := item["Key"][len(root) :]:
+                    yield Entry(key, int(item["Size"]))
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

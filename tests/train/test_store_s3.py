@@ -101,7 +101,7 @@ def test_parts_that_cannot_be_removed_are_told(store: S3Store, proxy: S3Proxy) -
     )
     with pytest.raises(StoreError, match="cannot write") as caught:
         store.upload("step/a", _held(2 * _PART_BYTES), lambda _: None)
-    assert any("its parts stay in the bucket: cannot abort" in note for note in caught.value.__notes__)
+    assert any("what was sent stays in the bucket: cannot abort" in note for note in caught.value.__notes__)
 
 
 def test_a_lost_answer_to_a_conditional_write(store: S3Store, proxy: S3Proxy) -> None:
@@ -245,6 +245,13 @@ def test_pages_of_a_listing_are_asked_for(
     assert len(tokens) == 3
     assert tokens[0] is None
     assert tokens[1] != tokens[2]
+
+
+def test_a_folder_that_a_console_made_is_no_object(store: S3Store, s3: S3) -> None:
+    """It has the name of the root itself and no bytes."""
+    s3.client.put_object(Bucket="bucket", Key=f"{store._prefix}/", Body=b"")
+    store.put("LATEST", b"1")
+    assert [e.key for e in store.list()] == ["LATEST"]
 
 
 def test_uploads_of_this_run_alone_are_removed(store: S3Store, s3: S3) -> None:

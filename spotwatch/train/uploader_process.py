@@ -23,8 +23,6 @@ from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.uploader_wire import FOR_THE_TRAINER, Gone, Wire
 
 _TICK_SECONDS = 1.0
-# The trainer's own threads come first where there are fewer cores than work.
-_NICE = 5
 
 
 class Abandoned(Exception):
@@ -100,7 +98,6 @@ def main() -> None:
     for number in FOR_THE_TRAINER:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_TRAINER)
-    os.nice(_NICE)
     wire = Wire(socket.socket(fileno=os.dup(0)))
     with contextlib.suppress(Gone):
         _serve(wire)

@@ -23,12 +23,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from _memory import Peak, family, proportional_bytes
+from _memory import Peak, family, proportional_bytes, used_bytes
 
 MB = 1_000_000
 _HERE = Path(__file__).parent
 _CHUNK_BYTES = 2**20
-_AHEAD_NICE = -15
+_AHEAD_NICE = -20
 # What would make the process another rank, another run or another machine's.
 _NOT_OURS = ("SPOTWATCH_", "AWS_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_", "SPACES_")
 
@@ -103,6 +103,7 @@ class Worker:
         return told | {
             "memory_before_bytes": peak.first_bytes,
             "memory_peak_bytes": peak.most_bytes,
+            "memory_after_bytes": used_bytes(self._process.pid),
             "memory_after_pss_bytes": proportional_bytes(self._process.pid),
             "load_average": os.getloadavg()[0],
         }

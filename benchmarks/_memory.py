@@ -18,16 +18,20 @@ from typing import Self
 
 _LOOK_SECONDS = 0.02
 _BLOCK_BYTES = 512
+_FORKED_WITHOUT_EXEC = 0x40  # PF_FORKNOEXEC, linux/sched.h
 
 
 def family(pid: int) -> list[int]:
-    """Return `pid` and all below it that are alive."""
+    """Return `pid` and all below it that are alive.
+
+    Without those that are about to run another program: until then their memory is their parent's.
+    """
     found = [pid]
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                for child in (task / "children").read_text().split():
-                    found += family(int(child))
+                children = [int(child) for child in (task / "children").read_text().split()]
+                found += [member for child in children if _has_begun(child) for member in family(child)]
     return found
 
 
@@ -88,6 +92,11 @@ class Peak:
     def _watch(self) -> None:
         while not self._done.wait(_LOOK_SECONDS):
             self.most_bytes = max(self.most_bytes, used_bytes(self._pid))
+
+
+def _has_begun(pid: int) -> bool:
+    flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
+    return not int(flags) & _FORKED_WITHOUT_EXEC
 
 
 def _kib(text: str) -> int:

@@ -38,10 +38,15 @@ def measure(variant: str, options: argparse.Namespace, link: Sink) -> dict[str, 
         state = trainer.do("begin")
         opened = trainer.do("open")
         samples = []
+        left = 0
         for number in range(options.repeats + 1):
             # Who comes second meets memory and caches as the first left them.
             order = ("tutorial", "ours") if number % 2 else ("ours", "tutorial")
-            sample: dict[str, Any] = {way: trainer.do(way) for way in order}
+            sample: dict[str, Any] = {}
+            for way in order:
+                sample[way] = trainer.do(way) | {"left_by_tutorial_bytes": left}
+                if way == "tutorial":
+                    left += sample[way]["memory_after_bytes"] - sample[way]["memory_before_bytes"]
             size = sample["ours"]["size_bytes"]
             sample["socket_seconds"] = link.send_seconds(size)
             sample["floor_seconds"] = size / (options.rate * MB) if options.rate else sample["socket_seconds"]
@@ -67,15 +72,15 @@ def _ratios(sample: Mapping[str, Any], opened: Mapping[str, Any]) -> dict[str, f
     ours, tutorial = sample["ours"], sample["tutorial"]
     size = ours["size_bytes"]
     # Ours holds its buffer from resume() on and is compared with what there was before; the tutorial's memory
-    # comes and goes with each save.
-    taken = max(opened["memory_peak_bytes"], ours["memory_peak_bytes"]) - opened["memory_before_bytes"]
+    # comes and goes with each save, but for what the allocator keeps.
+    most = max(opened["memory_peak_bytes"], ours["memory_peak_bytes"] - ours["left_by_tutorial_bytes"])
     return {
         "stall_ratio": tutorial["stall_seconds"] / (ours["stall_seconds"] + ours["later_stall_seconds"]),
         "durable_ratio": ours["durable_seconds"] / sample["floor_seconds"],
         "durable_to_socket_ratio": ours["durable_seconds"] / sample["socket_seconds"],
         "tutorial_durable_ratio": tutorial["durable_seconds"] / sample["floor_seconds"],
         "loop_ratio": ours["loop_ratio"],
-        "memory_ratio": taken / size,
+        "memory_ratio": (most - opened["memory_before_bytes"]) / size,
         "tutorial_memory_ratio": (tutorial["memory_peak_bytes"] - tutorial["memory_before_bytes"]) / size,
     }
 

@@ -166,7 +166,14 @@ class Life:
             return
         (file,) = manifest.files
         view = self._staging.reserve(file.size_bytes)
-        fetch(self.registry.store, f"{manifest.dir}/{file.name}", file, view, between)
+        fetch(
+            self.registry.store,
+            f"{manifest.dir}/{file.name}",
+            file,
+            view,
+            between,
+            patience_seconds=self._patience_seconds,
+        )
         self._state.restore(view, manifest.state[RANK_FILE.format(0)])
 
     def _new_sharded(self) -> Sharded:

@@ -16,7 +16,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.sample_order import Cut, Order
-from spotwatch.train.signals import worker_init
+from spotwatch.train.shield import worker_init
 
 _OURS = {
     "sampler": "the order comes from shuffle and seed",

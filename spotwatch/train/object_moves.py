@@ -145,7 +145,7 @@ class _Sending:
         self._is_removed = False
         self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="spotwatch-obstore", daemon=True)
-        # obstore's threads must have let go of Python's memory before Python goes.
+        # An interpreter that ends in the middle would leave the parts, and obstore calling into nothing.
         atexit.register(self.end)
         self._thread.start()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 from typing import Any
 
@@ -199,3 +200,160 @@ def test_no_memory_for_the_copy_is_a_failed_save() -> None:
         state.capture()
     del model.vast
     assert state.capture().body.size_bytes > 0
+
+
+def test_everything_that_training_moves_goes_on() -> None:
+    """Averaged weights, loss scale, schedules of several kinds and their optimizer go on where they were."""
+
+    def make() -> tuple[State, Any]:
+        torch.manual_seed(5)
+        model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        averaged = torch.optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        schedules = torch.optim.lr_scheduler
+        warm = schedules.LinearLR(optimizer, 0.1, total_iters=2)
+        cycle = schedules.OneCycleLR(optimizer, 0.2, total_steps=40)
+        scheduler = schedules.SequentialLR(optimizer, [warm, cycle], [2])
+        plateau = schedules.ReduceLROnPlateau(optimizer, patience=1)
+        state = State()
+        state.track(
+            {
+                "model": model,
+                "optimizer": optimizer,
+                "averaged": averaged,
+                "scaler": scaler,
+                "scheduler": scheduler,
+                "plateau": plateau,
+            }
+        )
+
+        def step() -> tuple[float, float, float]:
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 3)).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scheduler.step()
+            plateau.step(loss.item())
+            averaged.update_parameters(model)
+            return loss.item(), scaler.get_scale(), averaged.module[0].weight.sum().item()
+
+        return state, step
+
+    first, step = make()
+    for _ in range(3):
+        step()
+    kept, saved = _captured(first)
+    wanted = [step() for _ in range(5)]
+    second, again = make()
+    second.restore(kept, saved)
+    assert [again() for _ in range(5)] == wanted
+
+
+def test_sizes_names_and_dtypes_may_change_between_saves() -> None:
+    """What was prepared for one layout is not used for another, and used again for the same."""
+    named: dict[str, Any] = {"a": torch.ones(1000), "b": torch.arange(4)}
+
+    class Holder:
+        def state_dict(self) -> Any:
+            return dict(named)
+
+        def load_state_dict(self, state: Any) -> None:
+            named.clear()
+            named.update(state)
+
+    state = State()
+    state.track({"holder": Holder()})
+    changes: list[dict[str, Any]] = [
+        {},
+        {"a": torch.zeros(1000)},
+        {"a": torch.zeros(500)},
+        {"b": torch.rand(4)},
+        {"c": torch.rand(3, 2_000_000)},
+        {"a": torch.zeros(0)},
+    ]
+    for change in changes:
+        named.update(change)
+        wanted = dict(named)
+        kept, saved = _captured(state)
+        state.restore(kept, saved)
+        assert named.keys() == wanted.keys()
+        assert all(torch.equal(named[name], value) for name, value in wanted.items())
+        assert all(named[name].dtype == value.dtype for name, value in wanted.items())
+
+
+def test_the_places_are_found_once_while_nothing_changes() -> None:
+    """A model of thousands of tensors pays for its layout at the first save only."""
+    trainer = _Trainer()
+    trainer.step()
+    trainer.state.capture()
+    places = trainer.state._places
+    trainer.step()
+    trainer.state.capture()
+    assert trainer.state._places is places
+
+
+def test_warming_makes_ready_for_the_save_that_comes() -> None:
+    """The buffer has its size before the first save, and its contents are a save's own business."""
+    trainer = _Trainer()
+    trainer.state.warm()
+    staging = trainer.state._staging
+    size = staging.size_bytes
+    assert size > 0
+    assert trainer.state.capture().body.size_bytes <= size == staging.size_bytes
+
+
+def test_a_restored_buffer_may_be_used_again() -> None:
+    """The download lies in the buffer of the saves: the next save must find nobody who looks into it."""
+
+    class Keeps(nn.Module):  # type: ignore[misc, name-defined]  # as above
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.kept = torch.arange(3.0)
+
+        def get_extra_state(self) -> Any:
+            return {"kept": self.kept}
+
+        def set_extra_state(self, state: Any) -> None:
+            self.kept = state["kept"]
+
+    class Assigns(nn.Linear):  # type: ignore[misc, name-defined]  # as above
+        def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+            self.seen = state[f"{prefix}weight"]
+            super()._load_from_state_dict(state, prefix, *others)
+
+    for module in (Keeps(), nn.Sequential(Assigns(2, 2))):
+        state = State()
+        state.track({"model": module})
+        body = _held(state.capture()).view
+        state.restore(body, state.encode()[0])
+        before = digest(module)
+        kept = module.kept if isinstance(module, Keeps) else module[0].seen
+        values = kept.clone()
+        body[:] = bytes(len(body))
+        assert digest(module) == before
+        assert torch.equal(kept, values)
+
+
+def test_the_objects_are_known_by_name() -> None:
+    """Those who save parts of the state on each rank can tell which is which."""
+    trainer = _Trainer()
+    assert trainer.state.objects["model"] is trainer.model
+    assert "scaler" not in trainer.state.objects
+
+
+def test_a_collection_that_is_off_stays_off() -> None:
+    """Garbage is not collected while training waits; what the trainer chose is put back."""
+    trainer = _Trainer()
+    gc.disable()
+    try:
+        trainer.state.capture()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    trainer.state.capture()
+    assert gc.isenabled()

@@ -7,6 +7,7 @@ import mmap
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -180,9 +181,19 @@ class _Cuda:
     def __init__(self, status: int = 0) -> None:
         self.status = status
         self.calls: list[tuple[Any, ...]] = []
+        self.device = 0
+        self.used: list[int] = []
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Be on a device for a while, as `torch.cuda.device` does."""
+        self.device, before = device, self.device
+        yield
+        self.device = before
 
     def cudaHostRegister(self, *args: int) -> int:  # noqa: N802 - CUDA's name
         self.calls.append(("register", *args))
+        self.used.append(self.device)
         return self.status
 
     def cudaHostUnregister(self, *args: int) -> int:  # noqa: N802 - CUDA's name
@@ -198,6 +209,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: fake)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device", fake.on)
     return fake
 
 
@@ -206,15 +219,15 @@ def test_the_whole_buffer_is_pinned_once_and_let_go_before_it_moves(staging: Sta
     for _ in range(2):
         staging.warm(4 * MIB)
         staging.wait_warm()
-    assert staging.is_pinned
     ((_, address, size, flags),) = cuda.calls
     assert (size, flags) == (staging.size_bytes, 1)
+    assert cuda.used == [3], "on the device that the trainer uses"
     staging.reserve(32 * MIB)
     assert cuda.calls[1:] == [("unregister", address)]
-    assert not staging.is_pinned
     staging.warm(32 * MIB)
     staging.wait_warm()
     assert cuda.calls[2][0] == "register"
+    assert staging.is_pinned
     staging.close()
     assert cuda.calls[-1] == ("unregister", cuda.calls[2][1])
 

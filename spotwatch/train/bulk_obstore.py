@@ -2,7 +2,8 @@
 """An S3 bucket's large bodies through obstore, outside the interpreter lock.
 
 Endpoint, addressing, region and credentials are boto3's, so that both mean the same bucket. What only boto3
-can do is left to it: a bucket of another region than the client's, keys that obstore would write differently.
+can do is left to it: a bucket of another region than the client's, keys that obstore would write differently,
+work in a process that was forked.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class ObstoreBulk:
     def _usable(self, key: str) -> Any:
         # obstore takes no empty, "." or ".." segment, nor control characters; they are legal in S3.
         if any(part in ("", ".", "..") for part in key.split("/")) or not key.isprintable():
+            return None
+        if not object_moves.is_usable():
             return None
         with self._lock:
             if self._store is None and not self._is_unfit:

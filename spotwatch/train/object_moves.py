@@ -12,6 +12,7 @@ import atexit
 import os
 import re
 import threading
+from functools import cache
 from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
@@ -103,6 +104,20 @@ def read_into(store: Any, key: str, begin: int, target: memoryview, place: str) 
         raise StoreError(f"{place}: asked for byte {begin} on, the store sent byte {begun} on")
     if at < len(target):
         raise CheckpointCorrupt(f"{place} ends at byte {begin + at}, too early")
+
+
+def is_usable() -> bool:
+    """Tell whether obstore works in this process: not in one that was forked after it was used here.
+
+    Its threads are not forked with the rest, and each call would wait for them for ever (obstore 0.12.1).
+    """
+    return _first_user() == os.getpid()
+
+
+@cache
+def _first_user() -> int:
+    # Kept by a process that is forked, which so knows that it is another.
+    return os.getpid()
 
 
 def told(error: BaseException, deed: str, place: str) -> StoreError:

@@ -211,6 +211,11 @@ class ObjectStore:
             raise object_moves.told(error, "write", self._at(key)) from error
 
     def _key(self, key: str) -> str:
+        if not object_moves.is_usable():
+            raise StoreError(
+                f"{self.url}: obstore was used before this process was forked, and would hang; "
+                "start processes by spawn or forkserver"
+            )
         return f"{self._prefix}/{key}"
 
     def _at(self, key: str) -> str:

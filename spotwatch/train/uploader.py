@@ -97,6 +97,9 @@ class ProcessBulk:
 
     def _started(self) -> _Process | None:
         # None: there can be no process here; what is to be sent goes the general way.
+        if self._process is not None and not self._process.is_ours:
+            # We were forked; it serves the process that started it.
+            self._stop()
         if self._process is not None and not self._process.is_alive:
             self._stop()
         if self._process is None:
@@ -117,6 +120,7 @@ class _Process:
 
     def __init__(self, bucket: Bucket, pace: Pace) -> None:
         self._bucket = bucket
+        self._owner = os.getpid()
         self._jobs = itertools.count(1)
         self._child, self._wire = _start()
         # Also when nobody closes us: at the end of the interpreter, but not in a process that was forked.
@@ -133,6 +137,11 @@ class _Process:
         except Gone as error:
             self.end()
             raise OSError(f"it ended at once: {error}") from error
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether this very process started it."""
+        return self._owner == os.getpid()
 
     @property
     def is_alive(self) -> bool:
@@ -222,6 +231,7 @@ def _start() -> tuple[subprocess.Popen[bytes], Wire]:
 
 def _end(child: subprocess.Popen[bytes], wire: Wire, owner: int) -> None:
     if os.getpid() != owner:
+        wire.let_go()
         return
     wire.close()
     try:

@@ -85,6 +85,10 @@ class Wire:
         """End this side, and what processes that were forked hold of it."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close this side in this process alone."""
         self._sock.close()
         while self._fds:
             os.close(self._fds.popleft())

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -320,6 +322,21 @@ def test_threads_may_read_at_once(server: S3StandIn) -> None:
         thread.start()
     wait_for(lambda: not any(thread.is_alive() for thread in threads))
     assert target == bytes(body.view)
+
+
+def test_a_process_that_is_forked_leaves_it_to_boto3(server: S3StandIn) -> None:
+    """In a fork obstore would wait for threads that are not there."""
+    bulk = bulk_on(server)
+    body = shared(2 * PART_BYTES)
+    assert bulk.upload(KEY, body, nothing)
+    # A child of a process of many threads; it uses none of what they may have locked.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        child = os.fork()
+    if child == 0:
+        os._exit(
+            0 if bulk.upload(KEY, body, nothing) is None and not bulk.read_into(KEY, 0, body.view) else 1
+        )
+    assert os.waitpid(child, 0)[1] == 0
 
 
 TRAINER = """

@@ -333,3 +333,26 @@ def test_the_process_outlives_the_thread_that_started_it(server: S3StandIn, bulk
     pid = pid_of(bulk)
     assert bulk.upload(KEY, shared(2 * PART_BYTES), nothing)
     assert pid_of(bulk) == pid
+
+
+def test_a_process_that_is_forked_gets_an_uploader_of_its_own(server: S3StandIn, tmp_path: Path) -> None:
+    """The parent's goes on to serve the parent."""
+    fork = """
+        mine = bulk._process._child.pid
+        child = os.fork()
+        if child == 0:
+            bulk.upload("other", body, lambda _: None)
+            theirs = bulk._process._child.pid
+            bulk.close()
+            os._exit(3 if theirs != mine else 4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        bulk.upload("key", body, lambda _: None)
+        assert bulk._process._child.pid == mine
+        print("well", flush=True)
+    """
+    with run_trainer(server, tmp_path, fork) as trainer:
+        read(trainer)
+        read(trainer)
+        assert read(trainer) == ["well"]
+        assert trainer.wait(30) == 0
+    assert set(server.objects) == {"key", "other"}

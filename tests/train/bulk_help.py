@@ -55,3 +55,12 @@ def wait_for(wanted: Callable[[], object], seconds: float = 15.0) -> None:
 
 def nothing(_: int) -> None:
     """Take no notice of progress."""
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process is no more, or only a remnant of one."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in ("Z", "X")

@@ -123,7 +123,10 @@ class Sharded:
     def _split(self) -> Split:
         objects = self._state.objects
         sharing.refuse_foreign(objects)
-        state, flat = self._state.encode(sharded=True)
+        import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
+
+        with torch.no_grad():  # else each look at a DTensor's part is an operation of its own
+            state, flat = self._state.encode(sharded=True)
         return sharing.split(objects, state, flat, is_first=self._world.is_first)
 
     def _look_together(self) -> tuple[Split, object, bool]:
@@ -168,10 +171,13 @@ class Sharded:
         return _Plan(signature, planner, writer.written, catalogue)
 
     def _stage(self, plan: _Plan, split: Split) -> tuple[Body, bool]:
+        import torch  # noqa: PLC0415 - as above
+
         plan.planner.set_up_planner(split.shared)
         named: dict[str, torch.Tensor] = dict(split.own)
-        for name, item in plan.written.items.items():
-            named[name] = plan.planner.resolve_data(item)  # type: ignore[assignment]  # bytes are refused
+        with torch.no_grad():  # likewise
+            for name, item in plan.written.items.items():
+                named[name] = plan.planner.resolve_data(item)  # type: ignore[assignment]  # bytes are refused
         layout = plan.written.layout
         size = layout.size_bytes
         try:

@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from _memory import Peak, family, proportional_bytes, used_bytes
+from _memory import Peak, proportional_bytes, used_bytes
 
 MB = 1_000_000
 _HERE = Path(__file__).parent
@@ -92,9 +92,7 @@ class Worker:
         """Let it do `deed`; return what it says, and beside it what memory it and its children took."""
         if self._process.stdin is None or self._process.stdout is None:
             raise SystemExit("the trainer has no pipes")
-        if self._ahead:
-            go_ahead(self._process.pid)
-        with Peak(self._process.pid) as peak:
+        with Peak(self._process.pid, go_ahead if self._ahead else lambda _: None) as peak:
             print(deed, file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         if not line:
@@ -110,16 +108,17 @@ class Worker:
 
 
 def go_ahead(pid: int) -> None:
-    """Let a process and its children go before whatever else the machine has to do; root only.
+    """Let the session of a process go before whatever else the machine has to do; root only.
 
     Sessions share the processor before processes do (sched(7), "The autogroup feature"), so a niceness of the
     process alone would not help.
     """
-    for member in family(pid):
-        try:
-            Path(f"/proc/{member}/autogroup").write_text(str(_AHEAD_NICE))
-        except OSError as error:
-            raise SystemExit(f"--ahead: cannot set the priority of process {member}: {error}") from error
+    try:
+        Path(f"/proc/{pid}/autogroup").write_text(str(_AHEAD_NICE))
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it is gone already, or this kernel has no such groups
+    except OSError as error:
+        raise SystemExit(f"--ahead: cannot set the priority of process {pid}: {error}") from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -67,10 +68,13 @@ class Peak:
 
     Args:
         pid: of the process.
+        meet: called with the process, and with each child when it is first seen.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, meet: Callable[[int], None]) -> None:
         self._pid = pid
+        self._meet = meet
+        self._met: set[int] = set()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.first_bytes = 0
@@ -79,7 +83,8 @@ class Peak:
         """The most seen, looked at every 20 ms."""
 
     def __enter__(self) -> Self:
-        self.first_bytes = self.most_bytes = used_bytes(self._pid)
+        self._look()
+        self.first_bytes = self.most_bytes
         self._thread.start()
         return self
 
@@ -91,7 +96,13 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._done.wait(_LOOK_SECONDS):
-            self.most_bytes = max(self.most_bytes, used_bytes(self._pid))
+            self._look()
+
+    def _look(self) -> None:
+        for member in set(family(self._pid)) - self._met:
+            self._met.add(member)
+            self._meet(member)
+        self.most_bytes = max(self.most_bytes, used_bytes(self._pid))
 
 
 def _has_begun(pid: int) -> bool:

@@ -25,6 +25,7 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         "trigger": "Give a notice by hand, or take it back.",
         "emulate": "Play a cloud's metadata service here, and give a notice.",
         "drill": "Rehearse a whole reclaim, and say whether a step was lost.",
+        "checkpoints": "List, show, verify and prune the checkpoints of a run.",
     }
 )
 """Each command and what the list says of it: the list is shown without importing any of them."""

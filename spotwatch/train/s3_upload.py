@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from spotwatch.errors import StoreError
+from spotwatch.errors import StoreError, StoreMissing
 from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body, crc32
 from spotwatch.train.s3_bucket import Bucket, code_of
@@ -143,10 +143,14 @@ class _Upload:
             )
         except StoreError as error:
             # Our first try had succeeded and its answer was lost. Nobody else writes under this name.
-            if code_of(error.__cause__) != "NoSuchUpload":
+            if code_of(error.__cause__) != "NoSuchUpload" or not self._is_whole():
                 raise
-            if self._bucket.size_bytes(self._key) != self._body.size_bytes:
-                raise
+
+    def _is_whole(self) -> bool:
+        try:
+            return self._bucket.size_bytes(self._key) == self._body.size_bytes
+        except StoreMissing:
+            return False
 
     def _abort(self) -> None:
         at = self._bucket.at(self._key)

@@ -25,8 +25,7 @@ from spotwatch.train.store_s3 import S3Store
 from .conftest import S3
 from .s3_proxy import FINE, Call, Fault, S3Proxy, proxy_to
 
-_MIB = 2**20
-_PART_BYTES = 5 * _MIB
+_PART_BYTES = 50_000
 _numbers = itertools.count()
 
 
@@ -50,8 +49,9 @@ def _store(endpoint: str, name: str = "bucket", bulk: Bulk | None = None) -> S3S
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the pauses between tries be short."""
+    """Let the pauses between tries be short, and parts small."""
     monkeypatch.setattr(s3_bucket, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1)
 
 
 def _held(size_bytes: int) -> Held:
@@ -176,10 +176,40 @@ def test_a_probe_that_may_not_be_deleted(
 
 def test_the_last_answer_of_an_upload_is_lost(store: S3Store, proxy: S3Proxy) -> None:
     """The parts were put together, and asked again the server knows of no such upload."""
-    proxy.once(lambda call: call.method == "POST" and "uploadId" in call.query, Fault(lose_answer=True))
+    faults = [Fault(refuse=(404, "NoSuchUpload")), Fault(lose_answer=True)]
+    proxy.fault = lambda call: faults.pop() if call.method == "POST" and "uploadId" in call.query else FINE
     body = _held(_PART_BYTES + 1)
     store.upload("step/a", body, lambda _: None)
     assert _body(store, "step/a") == body.view
+    assert not faults
+
+
+def test_an_upload_that_the_store_has_forgotten(store: S3Store, proxy: S3Proxy) -> None:
+    """The last request finds no such upload, and there is no such object: it has failed."""
+    proxy.fault = lambda call: (
+        Fault(refuse=(404, "NoSuchUpload")) if call.method == "POST" and "uploadId" in call.query else FINE
+    )
+    with pytest.raises(StoreError, match="NoSuchUpload") as caught:
+        store.upload("step/a", _held(_PART_BYTES + 1), lambda _: None)
+    assert type(caught.value) is StoreError
+    assert list(store.list()) == []
+
+
+def test_an_upload_that_is_ended_waits_for_no_part(
+    store: S3Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that would be sent again in an hour are given up at once."""
+    monkeypatch.setattr(s3_bucket, "_PAUSE_SECONDS", 3600.0)
+    slow = Fault(refuse=(503, "SlowDown"))
+    proxy.fault = lambda call: slow if call.is_part and call.query["partNumber"] != ["1"] else FINE
+
+    def on_part(sent_bytes: int) -> None:
+        if sent_bytes:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.upload("step/a", _held(6 * _PART_BYTES), on_part)
+    assert store.abort_uploads() == 0
 
 
 def test_an_upload_that_came_out_short(store: S3Store, proxy: S3Proxy, s3: S3) -> None:
@@ -192,19 +222,19 @@ def test_an_upload_that_came_out_short(store: S3Store, proxy: S3Proxy, s3: S3) -
         return FINE
 
     proxy.fault = fault
-    with pytest.raises(StoreError, match="has 5 bytes after 5242880 were sent"):
+    with pytest.raises(StoreError, match="has 5 bytes after 50000 were sent"):
         store.upload("step/a", _held(_PART_BYTES), lambda _: None)
     assert list(store.list()) == []
 
 
-@pytest.mark.parametrize("cut_bytes", [0, 1, 3 * _MIB])
+@pytest.mark.parametrize("cut_bytes", [0, 1, 300_000])
 def test_an_answer_that_breaks_off(store: S3Store, proxy: S3Proxy, cut_bytes: int) -> None:
     """A range goes on where it broke, a whole object is read again."""
-    body = _held(4 * _MIB)
+    body = _held(400_000)
     store.put("step/a", bytes(body.view))
     is_get = lambda call: call.method == "GET"  # noqa: E731
     proxy.once(is_get, Fault(cut_bytes=cut_bytes), times=2)
-    target = bytearray(4 * _MIB - 5)
+    target = bytearray(400_000 - 5)
     store.read_into("step/a", 5, memoryview(target))
     assert target == body.view[5:]
     proxy.once(is_get, Fault(cut_bytes=cut_bytes), times=2)
@@ -422,7 +452,7 @@ from spotwatch.train.parts import Held
 from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store_s3 import S3Store
 store = S3Store(Bucket("bucket", {"endpoint_url": sys.argv[1]}), sys.argv[2])
-store.upload("step/a", Held(memoryview(bytes(40 * 2**20)), 5 * 2**20), lambda _: None)
+store.upload("step/a", Held(memoryview(bytes(900_000)), 50_000), lambda _: None)
 """
 
 

@@ -4,6 +4,6 @@
 from spotwatch.train.checkpointer import Checkpointer
 from spotwatch.train.digest import digest
 from spotwatch.train.loaders import ResumableLoader
-from spotwatch.train.signals import worker_init
+from spotwatch.train.shield import worker_init
 
 __all__ = ["Checkpointer", "ResumableLoader", "digest", "worker_init"]

@@ -24,7 +24,7 @@ from spotwatch.train.loop import Health, Loop, is_true
 from spotwatch.train.orders import Mark
 from spotwatch.train.saving import Saver
 from spotwatch.train.schedule import Schedule
-from spotwatch.train.signals import worker_init
+from spotwatch.train.shield import worker_init
 from spotwatch.train.staging import Staging
 from spotwatch.train.state import State
 from spotwatch.train.store import Store

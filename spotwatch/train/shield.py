@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 
-STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+from spotwatch.train.signals import STOPPING
 
 
 def worker_init(worker_id: int) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals as wishes: SIGTERM, SIGUSR1 and SIGINT ask for a save and an end, and interrupt nothing.
 
-Handlers only set flags. What was installed before is called too, and put back at the end. DataLoader workers
-get a shield of their own. It does not save.
+Handlers only set flags. What was installed before is called too, and put back at the end. It does not save.
+DataLoader workers get a shield of their own in `shield`.
 """
 
 from __future__ import annotations
@@ -92,17 +92,3 @@ def _at_terminal() -> bool:
         return sys.stdin is not None and sys.stdin.isatty()
     except ValueError:
         return False
-
-
-def worker_init(worker_id: int) -> None:
-    """Shield a DataLoader worker from the signals meant for its trainer: give it as `worker_init_fn`.
-
-    A signal to the whole process group would kill the workers, and the trainer would fail before it has
-    saved. Workers still end with their loader, and by themselves when the trainer is gone.
-
-    Args:
-        worker_id: given by the DataLoader, not used.
-    """
-    del worker_id
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)

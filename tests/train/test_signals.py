@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotwatch.train.signals import STOPPING, StopSignals, worker_init
+from spotwatch.train.signals import STOPPING, StopSignals
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +75,3 @@ def test_outside_the_main_thread_it_says_so(caplog: pytest.LogCaptureFixture) ->
         thread.start()
         thread.join()
     assert "not in the main thread" in caplog.text
-
-
-def test_workers_are_shielded() -> None:
-    """A worker ignores the signals meant for its trainer."""
-    worker_init(0)
-    assert [signal.getsignal(number) for number in STOPPING] == [signal.SIG_IGN] * 3

@@ -42,7 +42,7 @@ class Place:
         """Return the variables that lead there by way of a proxy."""
         return self.environ | {"AWS_ENDPOINT_URL": endpoint}
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the keys of all objects of the run."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._root)
         return [
@@ -69,7 +69,7 @@ class Place:
 
     def content(self) -> dict[str, bytes]:
         """Return all objects."""
-        return {key: self.get(key) for key in self.keys()}
+        return {key: self.get(key) for key in self.names()}
 
     def fill(self, content: Mapping[str, bytes]) -> None:
         """Write many objects."""
@@ -79,11 +79,11 @@ class Place:
     def clear(self) -> None:
         """Remove everything: the disks of the servers are small."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self.delete, self.keys()))
+            list(pool.map(self.delete, self.names()))
 
     def latest(self) -> str | None:
         """Return the directory that LATEST names; None without one."""
-        if "LATEST" not in self.keys():
+        if "LATEST" not in self.names():
             return None
         return str(json.loads(self.get("LATEST"))["dir"])
 
@@ -94,7 +94,7 @@ class Place:
 
     def dirs(self) -> list[str]:
         """Return the checkpoint directories, those of the lowest step first."""
-        return sorted({key.partition("/")[0] for key in self.keys() if key.startswith("step-")})
+        return sorted({key.partition("/")[0] for key in self.names() if key.startswith("step-")})
 
     def dir_of(self, step: int) -> str:
         """Return the only checkpoint directory of a step."""

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 

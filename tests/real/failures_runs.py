@@ -27,9 +27,9 @@ from tests.train.launching import clean_environ
 HERE = Path(__file__).parent
 TRAINER = HERE / "failures_trainer.py"
 WAIT_SECONDS = 45.0
+"""For anything that a trainer does."""
 LOST_STEPS = (4, 8)
 """What a run that was lost has saved; see `Runs.lose`."""
-"""For anything that a trainer does; a test's own limit strikes first on a machine that is ten times slower."""
 _TICK_SECONDS = 0.01
 _numbers = itertools.count(1)
 
@@ -237,7 +237,7 @@ class Runs:
         assert told.digest == straight.digest, trainer.text
 
     def lose(self, place: Place) -> None:
-        """Leave a run there that was killed after step 10: checkpoints of `LOST_STEPS`, LATEST and a lease."""
+        """Leave a run there that was killed after step 10, with checkpoints of `LOST_STEPS`."""
         trainer = self.at(place, "--blocking", "--hold-at", "10")
         trainer.wait_for(r"^rank 0: step 10 ")
         trainer.kill()

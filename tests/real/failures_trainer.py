@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small trainer that says all it does: each step's loss to the last bit, and what its weights are at the end.
+"""A small trainer that says each step's loss to the last bit, and at the end what its weights are.
 
 It is a user's program, with dropout, a scheduler and a loader; what fails is up to the test. A few options
 make waits shorter or things happen at a known step.

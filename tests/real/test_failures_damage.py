@@ -93,7 +93,7 @@ def test_damaged(lost: Place, runs: Runs, damage: Damage) -> None:
     assert damage.says in trainer.text
     assert ("passed over" in trainer.text) == bool(damage.says or damage.is_marked), trainer.text
     # With three to keep, it is still there to be looked at.
-    assert (f"{newer}/quarantine.json" in lost.keys()) == damage.is_marked
+    assert (f"{newer}/quarantine.json" in lost.names()) == damage.is_marked
     assert lost.latest_step() == 12
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def _kill_at(proxy: S3Proxy, trainer: Trainer, part: int) -> None:
         if seen < part:
             return FINE
         if seen == part and call.is_part:
-            trainer.signal_group(9)
+            trainer.signal_group(signal.SIGKILL)
         # What its uploader would still say never gets out of the machine.
         return Fault(refuse=(503, "SlowDown"))
 
@@ -46,12 +47,12 @@ def _lose_at(part: int, place: Place, runs: Runs, uploader: str) -> None:
         assert len(uploaders) == (uploader == "boto3")
         _kill_at(proxy, trainer, part)
         runs.go_on(4)
-        assert trainer.end() == -9, trainer.text
+        assert trainer.end() == -signal.SIGKILL, trainer.text
         for pid in uploaders:
             wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), 20, "the end of the uploader")
         assert place.latest_step() == 4
         assert len(place.uploads()) == 1
-        assert {key.partition("/")[0] for key in place.keys()} == {"LATEST", "LEASE", place.dir_of(4)}
+        assert {key.partition("/")[0] for key in place.names()} == {"LATEST", "LEASE", place.dir_of(4)}
         proxy.fault = lambda _: FINE
         again = runs.at(place, *_LARGE, **there)
         runs.expect(again, resumed=4, options=_LARGE)
@@ -81,11 +82,11 @@ def test_killed_in_the_first_save(weed_place: Place, runs: Runs) -> None:
         trainer.wait_for("step 3 ")
         _kill_at(proxy, trainer, 2)
         runs.go_on(3)
-        assert trainer.end() == -9, trainer.text
-        assert weed_place.keys() == ["LEASE"]
+        assert trainer.end() == -signal.SIGKILL, trainer.text
+        assert weed_place.names() == ["LEASE"]
         assert len(weed_place.uploads()) == 1
         proxy.fault = lambda _: FINE
         again = runs.at(weed_place, **there)
         runs.expect(again, resumed=0)
     assert "removed the parts of 1 uploads" in again.text
-    assert complete(weed_place.keys()) == set(weed_place.dirs())
+    assert complete(weed_place.names()) == set(weed_place.dirs())

@@ -172,6 +172,9 @@ class MemoryStore:
                 raise CheckpointCorrupt(f"{key} has {len(body)} bytes, more than {most_bytes}")
             return body, str(self._version(key))
 
+    def prepare(self, size_bytes: int) -> None:
+        """Do nothing."""
+
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
         """Keep a body, and return the CRC-32 of each part."""
         parts: list[bytes] = []

@@ -27,8 +27,8 @@ class Bulk(Protocol):
     Every method raises `StoreError` when the store refuses, `StoreMissing` when there is no such object.
     """
 
-    def prepare(self) -> None:
-        """Start what takes long to start, and return at once."""
+    def prepare(self, size_bytes: int) -> None:
+        """Start what an upload of that size will need and takes long to start; return at once."""
 
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...] | None:
         """Store `body` in parts as `Store.upload` does; None: not for this body, and nothing was sent."""

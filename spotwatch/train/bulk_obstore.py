@@ -47,7 +47,7 @@ class ObstoreBulk:
         self._store: Any = None
         self._is_unfit = False
 
-    def prepare(self) -> None:
+    def prepare(self, size_bytes: int) -> None:
         """Do nothing: obstore is there within milliseconds."""
 
     def close(self) -> None:

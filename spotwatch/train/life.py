@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
-from spotwatch.errors import ConfigError, RunTaken
+from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
 from spotwatch.train.consensus import Consensus
 from spotwatch.train.download import fetch
@@ -130,10 +130,11 @@ class Life:
         return self._state.capture() if self._sharded is None else self._sharded.capture()
 
     def warm(self) -> None:
-        """Make the buffer ready for a save of the state as it is now, without waiting for it."""
+        """Make buffer and store ready for a save of the state as it is now, without waiting for them."""
         # What cannot be saved is the next save's to say; here it would end a training that goes well.
-        with contextlib.suppress(ConfigError):
+        with contextlib.suppress(ConfigError, StoreError):
             (self._sharded or self._state).warm()
+            self.registry.store.prepare(self._staging.size_bytes)
 
     def newest_manifest(self) -> Manifest | None:
         """Return the manifest that LATEST names, when both are sound; the store is asked once only."""

@@ -69,6 +69,9 @@ class Store(Protocol):
     def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
         """Return an object and its version; raise as `get`."""
 
+    def prepare(self, size_bytes: int) -> None:
+        """Start what an upload of that size will need and takes long to start; return at once."""
+
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
         """Store a large object in parts, some at once, and return each part's CRC-32 in order.
 

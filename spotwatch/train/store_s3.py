@@ -177,10 +177,10 @@ class S3Store:
             self._abort(full, upload_id)
         return len(uploads)
 
-    def prepare(self) -> None:
-        """Start what takes long to start, and return at once."""
+    def prepare(self, size_bytes: int) -> None:
+        """Start what an upload of that size will need and takes long to start; return at once."""
         if self._bulk:
-            self._bulk.prepare()
+            self._bulk.prepare(size_bytes)
 
     def close(self) -> None:
         """End what was started for large bodies."""
@@ -202,6 +202,8 @@ class S3Store:
             try:
                 page = self._list("list_multipart_uploads", more)
             except StoreError as error:
+                if code_of(error.__cause__) == "NoSuchUpload":
+                    return  # rclone's word for a bucket that has none
                 if status_of(error.__cause__) != _NOT_IMPLEMENTED:
                     raise
                 log.info("parts of broken uploads stay in %s: it cannot list them", self.url)

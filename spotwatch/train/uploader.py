@@ -60,10 +60,11 @@ class ProcessBulk:
         self._lock = threading.Lock()
         self._process: _Process | None = None
 
-    def prepare(self) -> None:
-        """Start the process; it takes about a second until it is of use."""
-        with self._lock:
-            self._started()
+    def prepare(self, size_bytes: int) -> None:
+        """Start the process if it will be used; it takes about a second until it is ready."""
+        if size_bytes >= self._least_bytes:
+            with self._lock:
+                self._started()
 
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...] | None:
         """Have `body` sent; once more, by a new process, when the first one dies."""

@@ -57,7 +57,7 @@ def test_a_body_arrives_bit_by_bit_and_the_process_is_used_again(
     server: S3StandIn, bulk: ProcessBulk
 ) -> None:
     """Two saves, the second larger: the objects, the checksums, progress, and one process."""
-    bulk.prepare()
+    bulk.prepare(10**9)
     pid = pid_of(bulk)
     for size in (5 * PART_BYTES + 7, 12 * PART_BYTES):
         body, told = shared(size, seed=size), list[int]()
@@ -92,7 +92,7 @@ def test_a_process_that_is_killed_in_the_middle_is_replaced_and_the_body_sent_ag
     server: S3StandIn, bulk: ProcessBulk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the kernel does when memory is short: the save still succeeds, and the log says what happened."""
-    bulk.prepare()
+    bulk.prepare(10**9)
     first = pid_of(bulk)
 
     def kill(call: Call) -> None:
@@ -160,7 +160,7 @@ def test_a_process_that_is_stopped_does_not_hold_up_who_wants_to_leave(
     server: S3StandIn, bulk: ProcessBulk
 ) -> None:
     """It cannot be asked to end; it is ended, so that what it holds never becomes an object."""
-    bulk.prepare()
+    bulk.prepare(10**9)
     pid = pid_of(bulk)
 
     def stop(call: Call) -> None:
@@ -188,7 +188,7 @@ def test_a_refusal_is_told_as_the_store_put_it(server: S3StandIn, bulk: ProcessB
 
 def test_signals_meant_for_the_trainer_do_not_reach_an_upload(server: S3StandIn, bulk: ProcessBulk) -> None:
     """The last save is under way when the machine is taken back; every process of the group is told."""
-    bulk.prepare()
+    bulk.prepare(10**9)
     pid = pid_of(bulk)
 
     def tell(call: Call) -> None:
@@ -244,7 +244,7 @@ def test_the_environment_is_the_trainers_less_its_rank() -> None:
 
 def test_the_process_outlives_the_thread_that_started_it(server: S3StandIn, bulk: ProcessBulk) -> None:
     """Each save has a thread of its own; one process serves them all."""
-    thread = threading.Thread(target=bulk.prepare)
+    thread = threading.Thread(target=bulk.prepare, args=(10**9,))
     thread.start()
     thread.join()
     pid = pid_of(bulk)

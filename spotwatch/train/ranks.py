@@ -13,6 +13,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -96,6 +97,8 @@ class Ranks:
         self.front = Group()
         """For the training thread."""
         self._behind = Group()
+        self._saving = Lock()
+        self._is_closed = False
         self._pending: Round | None = None
         self._last = Agreed()
         self._stride = 1
@@ -190,22 +193,27 @@ class Ranks:
         Raises:
             StoreError: a rank has gone.
         """
-        return self._behind.gather(value)
+        with self._saving:
+            return self._behind.gather(value)
 
     def close(self) -> None:
-        """Wait for a round that is under way, for 10 s at most, and disconnect. No thread may be using it."""
+        """Wait for what is under way, for 10 s at most, and disconnect; only this may be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         pending, self._pending = self._pending, None
         try:
             if pending is not None and not pending.is_over_within(_CLOSING_SECONDS):
                 # The other ranks are not coming. Disconnecting under it could block; the process ends anyway.
-                log.warning(
-                    "left a round that the other ranks have not answered for %.0f s", _CLOSING_SECONDS
-                )
+                log.warning("a round is left that the others have not answered for %.0f s", _CLOSING_SECONDS)
                 return
         except StoreError as error:
             log.warning("%s", error)
         self.front.close()
-        self._behind.close()
+        # After an interrupt the saving thread may still be waiting for the others.
+        if self._saving.acquire(timeout=_CLOSING_SECONDS):
+            self._behind.close()
+            self._saving.release()
 
     def _begin(self, step: int, wish: Wish, *, left: bool) -> Round:
         longest, self._longest_step_seconds = self._longest_step_seconds, 0.0

@@ -69,6 +69,19 @@ class Sharded:
         self._plan: _Plan | None = None
         self._places: Places | None = None
         self._has_warned = False
+        # Now, not in the first save, which training waits for: it takes seconds.
+        from spotwatch.train import dcp_calls, dcp_writer  # noqa: PLC0415 - they import torch
+
+        self._dcp_calls, self._dcp_writer = dcp_calls, dcp_writer
+
+    def check(self) -> None:
+        """Raise now what `capture` would say of the state as it is; all ranks call it together.
+
+        Raises:
+            ConfigError: a value has no safe form, or the ranks do not track the same.
+            StoreError: so it is on another rank, or a rank has gone.
+        """
+        self._look_together()
 
     def capture(self) -> Snapshot:
         """Return this rank's share as it is now. All ranks call it together, and succeed or fail together.
@@ -155,13 +168,11 @@ class Sharded:
         return split, signature, any(row[1] for row in rows)
 
     def _new_plan(self, split: Split, signature: object) -> _Plan:
-        from spotwatch.train import dcp_calls, dcp_writer  # noqa: PLC0415 - they import torch
-
         self._plan = None
         owners = sharing.owners(self._state.objects, split.shared, self._world.size)
-        planner = dcp_writer.Planner(owners, self._world.rank)
-        writer = dcp_writer.Writer(self._world.rank, split.own)
-        dcp_calls.plan_save(split.shared, writer, planner, group_of(self._world))
+        planner = self._dcp_writer.Planner(owners, self._world.rank)
+        writer = self._dcp_writer.Writer(self._world.rank, split.own)
+        self._dcp_calls.plan_save(split.shared, writer, planner, group_of(self._world))
         if writer.written is None:
             raise AssertionError("torch has planned nothing")
         own = self._world.everyone(own_to_json(writer.written.own))

@@ -19,13 +19,13 @@ def ranks(count: int, script: str, out: Path, *arguments: object, **environ: str
     """Run `script OUT ARGUMENT...` as so many ranks, and return what each wrote to OUT.RANK.
 
     Args:
-        count: how many ranks; 1 runs the script as it is.
+        count: how many ranks; one that is `plain` runs without a launcher.
         script: below `workers`.
         out: a path that none has used.
         arguments: for the script, after OUT.
         environ: more variables.
     """
-    launcher = [WORKERS / "launch.py", count] if count > 1 else []
+    launcher = [WORKERS / "launch.py", count] if count > 1 or "plain" not in arguments else []
     command = [sys.executable, *launcher, WORKERS / script, out, *arguments]
     run = subprocess.run(
         [str(part) for part in command],

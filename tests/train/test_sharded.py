@@ -112,6 +112,28 @@ def test_ranks_that_were_not_there_have_chance_of_their_own(
     assert len({tuple(rank) for rank in now}) == len(now)
 
 
+def test_one_rank_may_hold_dtensors(saved: Callable[[str], tuple[Path, Told]], tmp_path: Path) -> None:
+    """An FSDP2 program goes on with one rank what two have saved, and two go on with what it saves then."""
+    root = f"root={tmp_path / 'root'}"
+    shutil.copytree(saved("fsdp")[0], tmp_path / "root")
+    verbs = (
+        root,
+        "restore",
+        "note=back",
+        "train=1",
+        "save=4",
+        "note=on",
+        "begin=10",
+        "restore=#own",
+        "note=own",
+    )
+    (one,) = ranks(1, "sharded_run.py", tmp_path / "one", "fsdp", *verbs)
+    assert shared(one["note=back"]) == shared(saved("fsdp")[1][0]["note=saved"])
+    assert one["note=own"] == one["note=on"]
+    for rank in ranks(2, "sharded_run.py", tmp_path / "two", "fsdp", root, "restore", "note=back"):
+        assert shared(rank["note=back"]) == shared(one["note=on"])
+
+
 def test_ddp_shares_the_writing(saved: Callable[[str], tuple[Path, Told]]) -> None:
     """What all ranks hold is written once, about half of it by each of two."""
     sizes = [rank["save=3"]["size_bytes"] for rank in saved("ddp")[1]]

@@ -126,7 +126,7 @@ class Run:
         """Try to save models that differ by rank."""
         state = State(Staging())
         state.track({"model": torch.nn.Linear(2, 2 + self.world.rank)})
-        Sharded(state, Staging(), self.world).capture()
+        Sharded(state, Staging(), self.world).check()
 
     def note(self) -> dict[str, Any]:
         """Return a checksum of each whole tensor, and all else; of the same form for any kind."""

@@ -110,6 +110,17 @@ def test_the_same_bytes_again_are_another_version(store: DirectoryStore) -> None
     store.put_if("LATEST", b"C", versions[-1])
 
 
+def test_versions_do_not_go_back_with_the_clock(store: DirectoryStore) -> None:
+    """A file's time only grows, also after one that another machine wrote with a clock ahead of ours."""
+    store.put("LATEST", b"A")
+    path = store.root / "LATEST"
+    ahead_ns = time.time_ns() + 10**12
+    os.utime(path, ns=(ahead_ns, ahead_ns))
+    before = path.stat().st_mtime_ns
+    store.put_if("LATEST", b"B", store.read("LATEST", most_bytes=9)[1])
+    assert path.stat().st_mtime_ns > before
+
+
 def test_bytes_that_were_changed_in_place_are_another_version(store: DirectoryStore) -> None:
     """Somebody wrote into the file and put its time back."""
     version = store.put_if("LATEST", b"A", None)
@@ -248,7 +259,7 @@ with new_file(Path(sys.argv[1])) as (fd, _):
     store.put("step-1/a", b"1")
     subprocess.run([sys.executable, "-c", script, str(store.root / "step-2" / "dead")], check=True)
     for name, age_seconds in (("old", _HOUR_SECONDS + 60), ("young", 60)):
-        path = store.root / "step-1" / f"{name}.0badcafe-1-00000000.tmp"
+        path = store.root / "step-1" / f"{name}.0badcafe-99999999-00000000.tmp"
         path.write_bytes(b"half")
         os.utime(path, (time.time() - age_seconds,) * 2)
     with new_file(store.root / "step-1" / "mine"):

@@ -36,7 +36,7 @@ Examples:
 """
 
 
-@click.command(name="list", epilog=_EPILOG)
+@click.command(name="list", short_help="A row for each checkpoint of a run.", epilog=_EPILOG)
 @run_options
 @click.pass_context
 def command(context: click.Context, *, url: str, run_id: str | None, as_json: bool) -> None:

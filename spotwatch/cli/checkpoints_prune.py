@@ -43,7 +43,7 @@ class Plan:
     stays: tuple[str, ...]
 
 
-@click.command(name="prune", epilog=_EPILOG)
+@click.command(name="prune", short_help="Remove what is old or broken.", epilog=_EPILOG)
 @run_options
 @click.option(
     "--keep",

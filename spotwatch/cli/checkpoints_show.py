@@ -39,7 +39,7 @@ Examples:
 """
 
 
-@click.command(name="show", epilog=_EPILOG)
+@click.command(name="show", short_help="All about one checkpoint, and the lives of its run.", epilog=_EPILOG)
 @run_options
 @click.argument("which", default=LATEST, metavar="[DIR|STEP|LATEST]")
 @click.option("--all", "is_all", is_flag=True, help=f"All tensors and files, not the first {_LARGEST}.")
@@ -64,7 +64,7 @@ def command(
         found = registry.checkpoints()
         latest, problem = pointer_of(registry)
         if which == LATEST and problem:
-            raise StoreError(problem)
+            raise StoreError(f"LATEST cannot be read: {problem}; name a step or a directory")
         shown = _checkpoint(registry, found, pick(which, latest, found), is_all=is_all)
         claim, problem = checkpoints_lease.read(registry.store)
         document = {

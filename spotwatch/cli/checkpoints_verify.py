@@ -134,7 +134,7 @@ class _Check:
         return True
 
 
-@click.command(name="verify", epilog=_EPILOG)
+@click.command(name="verify", short_help="Is every byte what it should be?", epilog=_EPILOG)
 @run_options
 @click.argument("which", nargs=-1, metavar="[DIR|STEP|LATEST]...")
 @click.option("--all", "is_all", is_flag=True, help="Every complete checkpoint of the run.")

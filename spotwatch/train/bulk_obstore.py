@@ -3,7 +3,7 @@
 
 Endpoint, addressing, region and credentials are boto3's, so that both mean the same bucket. What only boto3
 can do is left to it: a bucket of another region than the client's, keys that obstore would write differently,
-work in a process that was forked.
+ranges that come with status 200, work in a process that was forked.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ log = logging.getLogger("spotwatch.train")
 _REQUEST_SECONDS = 180
 RETRIES = 8
 _ASK_AGAIN_AFTER = timedelta(minutes=8)
+# rclone sends a range, and says so, with status 200; obstore takes nothing but 206.
+_WHOLE = "non-partial response"
 _ELSEWHERE = ("without LOCATION", "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed")
 
 
@@ -46,6 +48,7 @@ class ObstoreBulk:
         self._lock = threading.Lock()
         self._store: Any = None
         self._is_unfit = False
+        self._reads_ranges = True
 
     def prepare(self, size_bytes: int) -> None:
         """Do nothing: obstore is there within milliseconds."""
@@ -69,15 +72,17 @@ class ObstoreBulk:
 
     def read_into(self, key: str, begin: int, target: memoryview) -> bool:
         """Fill `target` by a Range request."""
-        store = self._usable(key)
+        store = self._usable(key) if self._reads_ranges else None
         if store is None:
             return False
         try:
             object_moves.read_into(store, key, begin, target, self._bucket.url(key))
         except StoreError as error:
-            if self._is_elsewhere(error.__cause__):
-                return False
-            raise
+            if _WHOLE in str(error.__cause__):
+                self._reads_ranges = False
+            elif not self._is_elsewhere(error.__cause__):
+                raise
+            return False
         return True
 
     def _usable(self, key: str) -> Any:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import select
-import signal
+import signal as signals
 import subprocess
 import sys
 import time
@@ -98,11 +98,11 @@ class Trainer:
             self._zygote.hear(0.1)
         return self.status
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signals.Signals) -> None:
         """Send it a signal."""
         os.kill(self.pid, number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def signal_group(self, number: signals.Signals) -> None:
         """Send a signal to it and to all processes of its group."""
         os.killpg(self.pid, number)
 
@@ -119,7 +119,7 @@ class Trainer:
 
     def kill(self) -> None:
         """Let its machine go: the process and all that it has started."""
-        self.signal_group(signal.SIGKILL)
+        self.signal_group(signals.SIGKILL)
         self.end()
 
 
@@ -247,7 +247,7 @@ class Runs:
         """Kill what still runs."""
         for trainer in self.started:
             with contextlib.suppress(ProcessLookupError):
-                trainer.signal_group(signal.SIGKILL)
+                trainer.signal_group(signals.SIGKILL)
             trainer.end()
 
 

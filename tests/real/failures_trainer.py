@@ -38,7 +38,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     parts.LEAST_PART_BYTES = args.part_mib * 2**20
     if args.tries:
-        s3_bucket.Bucket.__init__.__kwdefaults__["tries"] = args.tries
+        defaults: dict[str, Any] = s3_bucket.Bucket.__init__.__kwdefaults__ or {}
+        defaults["tries"] = args.tries
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1:
         torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,10 @@ def _kill_at(proxy: S3Proxy, trainer: Trainer, part: int) -> None:
     proxy.fault = fault
 
 
+def _is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
 def _lose_at(part: int, place: Place, runs: Runs, uploader: str) -> None:
     with proxy_to(place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": uploader}
@@ -49,7 +54,7 @@ def _lose_at(part: int, place: Place, runs: Runs, uploader: str) -> None:
         runs.go_on(4)
         assert trainer.end() == -signal.SIGKILL, trainer.text
         for pid in uploaders:
-            wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), 20, "the end of the uploader")
+            wait_until(partial(_is_gone, pid), 20, "the end of the uploader")
         assert place.latest_step() == 4
         assert len(place.uploads()) == 1
         assert {key.partition("/")[0] for key in place.names()} == {"LATEST", "LEASE", place.dir_of(4)}

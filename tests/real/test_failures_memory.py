@@ -44,8 +44,8 @@ def small_machine() -> Iterator[Path]:
 
 def test_no_room_for_a_copy(weed_place: Place, runs: Runs, small_machine: Path) -> None:
     """It is said once, the checkpoints are whole, and on a machine with more memory the run goes on."""
-    place = {"environ": weed_place.environ, "groups": (small_machine / "cgroup.procs",)}
-    trainer = runs.start(weed_place.url, *_LARGE, "--hold-at", "6", **place)
+    options, group = (*_LARGE, "--hold-at", "6"), (small_machine / "cgroup.procs",)
+    trainer = runs.start(weed_place.url, *options, environ=weed_place.environ, groups=group)
     trainer.wait_for("step 6 ")
     trainer.kill()
     assert trainer.text.count("sent in parts straight from the tensors") == 1, trainer.text

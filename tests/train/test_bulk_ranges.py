@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges that a server sends with status 200, as rclone does: obstore refuses them, and the store reads them."""
+"""Ranges that come with status 200, as rclone sends them: obstore refuses them, and the store reads them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +161,3 @@ def held_by_a_stranger(root: Path, *, ttl_seconds: float = 3.0, is_renewed: bool
 def lost(seconds: float) -> Life:
     """Return a life that ended without a word."""
     return Life(seconds, "lost")
-
-
-def now() -> datetime:
-    """Return the present."""
-    return datetime.now(UTC)

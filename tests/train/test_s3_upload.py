@@ -101,8 +101,8 @@ def test_an_upload_that_the_store_has_forgotten(store: S3Store, proxy: S3Proxy) 
 def test_an_upload_that_is_ended_waits_for_no_part(
     store: S3Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts that would be sent again in an hour are given up at once."""
-    monkeypatch.setattr(s3_bucket, "_PAUSE_SECONDS", 3600.0)
+    """Parts that would be sent again in minutes are given up at once."""
+    monkeypatch.setattr(s3_bucket, "_PAUSE_SECONDS", 5.0)
     slow = Fault(refuse=(503, "SlowDown"))
     proxy.fault = lambda call: slow if call.is_part and call.query["partNumber"] != ["1"] else FINE
 

@@ -239,7 +239,7 @@ class Runs:
     def lose(self, place: Place) -> None:
         """Leave a run there that was killed after step 10, with checkpoints of `LOST_STEPS`."""
         trainer = self.at(place, "--blocking", "--hold-at", "10")
-        trainer.wait_for(r"^rank 0: step 10 ")
+        trainer.wait_for("holds 10$")
         trainer.kill()
         assert place.latest_step() == LOST_STEPS[-1]
 

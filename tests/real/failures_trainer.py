@@ -86,6 +86,7 @@ def main() -> int:
             if ck.step(step, healthy=lambda: bool(loss.isfinite())):  # noqa: B023 - asked within the call
                 break
             if step in args.hold_at:
+                say(rank, "holds", step)
                 hold(ck, args.release / str(step), all_ranks=ranks > 1)
         say(rank, "left", step)
     if ck.exit_code == 0:

@@ -70,6 +70,7 @@ def test_full_to_the_end(disk: Path, runs: Runs) -> None:
     """Told to stop with no room for the last save: 76, and the run goes on from what was saved before."""
     trainer = runs.start(str(disk), "--hold-at", "4")
     trainer.wait_for("step 4 is durable")
+    trainer.wait_for("holds 4$")
     ballast = _fill(disk)
     # With a deadline, so that it does not try for the 30 s that it has otherwise.
     deadline = datetime.now(UTC) + timedelta(seconds=4)

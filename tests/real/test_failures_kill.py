@@ -84,7 +84,7 @@ def test_killed_in_the_first_save(weed_place: Place, runs: Runs) -> None:
     with proxy_to(weed_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url}
         trainer = runs.at(weed_place, "--hold-at", "3", **there)
-        trainer.wait_for("step 3 ")
+        trainer.wait_for("holds 3$")
         _kill_at(proxy, trainer, 2)
         runs.go_on(3)
         assert trainer.end() == -signal.SIGKILL, trainer.text

@@ -46,7 +46,7 @@ def test_no_room_for_a_copy(weed_place: Place, runs: Runs, small_machine: Path) 
     """It is said once, the checkpoints are whole, and on a machine with more memory the run goes on."""
     options, group = (*_LARGE, "--hold-at", "6"), (small_machine / "cgroup.procs",)
     trainer = runs.start(weed_place.url, *options, environ=weed_place.environ, groups=group)
-    trainer.wait_for("step 6 ")
+    trainer.wait_for("holds 6$")
     trainer.kill()
     assert trainer.text.count("sent in parts straight from the tensors") == 1, trainer.text
     assert weed_place.latest_step() == 4

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(60, func_only=True)]
 def test_not_finite(any_place: Place, runs: Runs) -> None:
     """Stopped after it, the run goes on from the last healthy step; the other checkpoint can be looked at."""
     trainer = runs.at(any_place, "--nan-at", "9", "--blocking", "--hold-at", "10")
-    trainer.wait_for("step 10 nan")
+    trainer.wait_for("holds 10$")
+    assert trainer.told().losses[10] == "nan"
     trainer.signal(signal.SIGTERM)
     assert trainer.end() == 75, trainer.text
     assert "step 11 is kept aside, for it is not healthy" in trainer.text
@@ -33,7 +34,7 @@ def test_not_finite(any_place: Place, runs: Runs) -> None:
 def test_never_finite(weed_place: Place, runs: Runs) -> None:
     """Nothing healthy was ever saved: a start is refused, unless insisted on."""
     trainer = runs.at(weed_place, "--nan-at", "1", "--blocking", "--hold-at", "6")
-    trainer.wait_for("step 6 nan")
+    trainer.wait_for("holds 6$")
     trainer.signal(signal.SIGTERM)
     assert trainer.end() == 76, trainer.text
     assert weed_place.latest_step() is None

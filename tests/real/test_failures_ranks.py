@@ -43,7 +43,7 @@ def test_one_rank_is_told(weed_place: Place, runs: Runs, tmp_path: Path) -> None
     first = runs.start(weed_place.url, "--hold-at", "6", environ=weed_place.environ, program=_TORCHRUN)
     straight = _straight(runs, str(tmp_path / "straight"))
     for rank in _RANKS:
-        first.wait_for(rf"^rank {rank}: step 6 ")
+        first.wait_for(f"^rank {rank}: holds 6$")
     (second,) = first.children(b"\0RANK=1\0")
     os.kill(second, signal.SIGTERM)
     runs.go_on(6)

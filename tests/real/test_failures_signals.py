@@ -30,7 +30,7 @@ def test_signals_at_every_part(weed_place: Place, runs: Runs) -> None:
 
     with proxy_to(weed_place.server.endpoint) as proxy:
         trainer = runs.at(weed_place, "--hold-at", "3", "4", AWS_ENDPOINT_URL=proxy.url)
-        trainer.wait_for("step 3 ")
+        trainer.wait_for("holds 3$")
         proxy.fault = fault
         runs.go_on(3)
         assert trainer.end() == 75, trainer.text
@@ -46,7 +46,7 @@ def test_the_whole_group_with_workers(weed_place: Place, runs: Runs) -> None:
     """The loader's processes ignore what the trainer is told, and the batches after it are the right ones."""
     options = ("--workers", "2")
     trainer = runs.at(weed_place, *options, "--hold-at", "6")
-    trainer.wait_for("step 6 ")
+    trainer.wait_for("holds 6$")
     workers = trainer.children(b"")
     assert len(workers) >= 2
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_a_flag_during_an_upload(weed_place: Place, runs: Runs) -> None:
     with proxy_to(weed_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url}
         trainer = runs.at(weed_place, *options, "--step-seconds", "0.02", "--hold-at", "1", **there)
-        trainer.wait_for("step 1 ")
+        trainer.wait_for("holds 1$")
         proxy.fault = fault
         flag.touch()
         runs.go_on(1)

@@ -31,7 +31,7 @@ def test_every_third_request(weed_place: Place, runs: Runs, uploader: str) -> No
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": uploader}
         first = runs.at(weed_place, "--hold-at", "6", **there)
         first.wait_for("step 4 is durable")
-        first.wait_for("step 6 ")
+        first.wait_for("holds 6$")
         first.signal(signal.SIGTERM)
         assert first.end() == 75, first.text
         assert first.told().left == 7

@@ -46,13 +46,13 @@ def test_killed_once(weed_place: Place, runs: Runs) -> None:
     with proxy_to(weed_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": "boto3"}
         trainer = runs.at(weed_place, *_LARGE, "--hold-at", "3", **there)
-        trainer.wait_for("step 3 ")
+        trainer.wait_for("holds 3$")
         killed = _kill_at_part(proxy, trainer, 12, 1)
         runs.go_on(3)
         runs.expect(trainer, resumed=0, options=_LARGE)
     assert len(killed) == 1
     assert "the uploader process is gone" in trainer.text
-    assert "is not saved:" not in trainer.text
+    assert "again in" not in trainer.text
     assert weed_place.latest_step() == 8
 
 
@@ -61,10 +61,10 @@ def test_killed_each_time(weed_place: Place, runs: Runs) -> None:
     with proxy_to(weed_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": "boto3"}
         trainer = runs.at(weed_place, *_LARGE, "--blocking", "--hold-at", "3", "4", **there)
-        trainer.wait_for("step 3 ")
+        trainer.wait_for("holds 3$")
         killed = _kill_at_part(proxy, trainer, 3, 2)
         runs.go_on(3)
-        trainer.wait_for("step 4 is not saved: .* the uploader process has died 2 times")
+        trainer.wait_for("step 4 is not saved, .* the uploader process has died 2 times")
         runs.go_on(4)
         runs.expect(trainer, resumed=0, options=_LARGE)
         assert len(killed) == 2

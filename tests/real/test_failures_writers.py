@@ -29,10 +29,13 @@ def test_a_newcomer_waits(any_place: Place, runs: Runs, tmp_path: Path) -> None:
     """It says that it waits and for whom; when the first one is told to stop, it goes on from that step."""
     first = runs.at(any_place, "--hold-at", "6")
     first.wait_for("step 4 is durable")
+    first.wait_for("holds 6$")
     other = _runtime_dir(tmp_path)
     newcomer = runs.at(any_place, SPOTWATCH_RUNTIME_DIR=other)
     status = Path(other, "status", "run.json")
-    newcomer.wait(lambda: status.exists() and Status.from_bytes(status.read_bytes()).phase == "waiting", "it")
+    newcomer.wait(
+        lambda: status.exists() and Status.from_bytes(status.read_bytes()).phase == "waiting", "a wait"
+    )
     assert f"pid {first.pid}" in Status.from_bytes(status.read_bytes()).error
     first.signal(signal.SIGTERM)
     assert first.end() == 75, first.text
@@ -47,6 +50,7 @@ def test_one_that_was_stopped(any_place: Place, runs: Runs, tmp_path: Path, duri
     with proxy_to(any_place.server.endpoint) as proxy:
         holder = runs.at(any_place, *_SHORT_LEASE, "--hold-at", "4", "6", AWS_ENDPOINT_URL=proxy.url)
         holder.wait_for("step 4 is durable")
+        holder.wait_for("holds 4$")
         if during == "an-upload":
             parts = 0
 
@@ -62,7 +66,7 @@ def test_one_that_was_stopped(any_place: Place, runs: Runs, tmp_path: Path, duri
             holder.wait(lambda: parts >= 2, "the second part")
         else:
             runs.go_on(4)
-            holder.wait_for("step 6 ")
+            holder.wait_for("holds 6$")
             holder.signal(signal.SIGSTOP)
         other = _runtime_dir(tmp_path)
         newcomer = runs.at(any_place, *_SHORT_LEASE, SPOTWATCH_RUNTIME_DIR=other)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -105,3 +106,17 @@ def _alone(torch: Any) -> None:
     torch.get_num_threads()  # or it would set the number later, when it first sees this thread
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).omp_set_num_threads(1)
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage for as long as training waits."""
+    # State of thousands of tensors makes as many small objects, after which Python looks through all that the
+    # trainer has: 0.2 s beside a copy that takes 0.1 s.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -121,6 +121,7 @@ class Life:
         _, flat = consensus.reach(lambda: self._state.encode(sharded=True))
         if self.world.size > 1 or any(is_sharded(tensor) for tensor in flat.values()):
             self._sharded = self._new_sharded()
+            self._sharded.check()
         atexit.register(self._lease.release, "failed")  # a program that ends before its loop holds nobody up
         consensus.tell(lambda: self._take(between, waiting))
         return resume.load(lambda manifest: self._fetch(manifest, between), allow_fresh=allow_fresh)
@@ -162,7 +163,7 @@ class Life:
             log.info("removed the parts of %d uploads that were never finished", aborted)
 
     def _fetch(self, manifest: Manifest, between: Callable[[], None]) -> None:
-        if self._sharded is not None or manifest.world_size > 1:
+        if self._sharded is not None or manifest.tensors is not None:
             (self._sharded or self._new_sharded()).restore(manifest, self.registry, between)
             return
         (file,) = manifest.files

@@ -18,7 +18,7 @@ from spotwatch.errors import ConfigError, NoRoom, StoreError
 from spotwatch.train import sharing, tensors
 from spotwatch.train.catalogue import Catalogue, own_from_json, own_to_json
 from spotwatch.train.consensus import Consensus
-from spotwatch.train.copying import Places
+from spotwatch.train.copying import Places, no_collection
 from spotwatch.train.manifest import Manifest
 from spotwatch.train.parts import Body, Held, part_bytes_for
 from spotwatch.train.ranks import Ranks
@@ -86,14 +86,17 @@ class Sharded:
     def capture(self) -> Snapshot:
         """Return this rank's share as it is now. All ranks call it together, and succeed or fail together.
 
-        Where the tensors are as they were at the save before, no plan is made and the ranks exchange two
-        short
-        messages: what training waits for is the copy.
+        Where the tensors are as they were at the save before, no plan is made, and the ranks exchange two
+        short messages: what training waits for is the copy.
 
         Raises:
             ConfigError: a value has no safe form, or the ranks do not track the same.
             StoreError: there is no memory for it, a rank has gone, or it failed on another rank.
         """
+        with no_collection():
+            return self._capture()
+
+    def _capture(self) -> Snapshot:
         split, signature, has_changed = self._look_together()
         if has_changed or self._plan is None:
             self._plan = self._new_plan(split, signature)

@@ -8,17 +8,16 @@ when to save. Importing it does not import torch.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, NoRoom, StoreError
 from spotwatch.model import JSON
 from spotwatch.train import encoding, rng, tensors
-from spotwatch.train.copying import Places
+from spotwatch.train.copying import Places, no_collection
 from spotwatch.train.found import Found
 from spotwatch.train.parts import Body, Held, part_bytes_for
 from spotwatch.train.staging import Staging
@@ -59,6 +58,9 @@ class State:
     def track(self, objects: Mapping[str, object]) -> None:
         """Add objects by name; None stands for one that this run does not use.
 
+        Of a model wrapped by DistributedDataParallel or `torch.compile`, the model itself is tracked: the
+        next life may have another wrapper, or none.
+
         Raises:
             ConfigError: an object can be neither read nor restored, or a name is taken.
         """
@@ -66,6 +68,7 @@ class State:
         for name, thing in objects.items():
             if thing is None:
                 continue
+            thing = unwrapped(thing)  # noqa: PLW2901 - from here on it is the model that is meant
             if name in self._objects or "/" in name:
                 problems.append(f"track: the name {name!r} is taken or contains a slash")
             elif hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
@@ -128,7 +131,7 @@ class State:
             ConfigError: as `encode`.
             StoreError: there is no memory even for a part of it.
         """
-        with _no_collection():
+        with no_collection():
             return self._capture()
 
     def _capture(self) -> Snapshot:
@@ -223,17 +226,12 @@ class State:
         rng.restore(chance)
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    # State of thousands of tensors makes as many small objects, after which Python looks through all that the
-    # trainer has: 0.2 s beside a copy that takes 0.1 s.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def unwrapped(thing: object) -> object:
+    """Return what DistributedDataParallel and `torch.compile` were given, through any number of them."""
+    wrappers = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
+    while type(thing).__module__.startswith("torch.") and type(thing).__name__ in wrappers:
+        thing = getattr(thing, wrappers[type(thing).__name__])
+    return thing
 
 
 def _read(name: str, read: Callable[[], Any]) -> Any:

@@ -357,3 +357,14 @@ def test_a_collection_that_is_off_stays_off() -> None:
         gc.enable()
     trainer.state.capture()
     assert gc.isenabled()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, when its compiler is imported
+def test_wrappers_are_looked_through() -> None:
+    """What a model was wrapped in is this life's; its names in the checkpoint are the model's own."""
+    model = torch.nn.Linear(2, 2)
+    compiled = torch.compile(model)
+    state = State()
+    state.track({"model": compiled})
+    assert state.objects["model"] is model
+    assert set(state.encode()[1]) >= {"model/weight", "model/bias"}

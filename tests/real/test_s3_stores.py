@@ -171,8 +171,6 @@ class TestObstore(StoreContract):
     @pytest.fixture
     def store(self, server: S3Server) -> Store:
         """Return an empty store."""
-        if server.name == "rclone":
-            pytest.skip("obstore takes no range that comes with status 200")
         bucket, pace = Bucket(BUCKET, server.options()), Pace(None)
         bulk = choose_bulk(bucket, pace, {"SPOTWATCH_UPLOADER": "obstore"})
         return S3Store(bucket, f"real/run-{next(_numbers)}", bulk=bulk)

@@ -239,13 +239,10 @@ class Saver:
             raise ConfigError("resume() was not called")
         mark = self._link.orders.mark()
         self._staged_step, self._staged_at = step, time.monotonic()
-        phase = "seen" if mark.seq > self._saved.seq else "training"
-        self._link.heart.tell(phase=phase, seq=mark.seq, eta_seconds=self._saved.save_seconds or None)
         healthy = all(self._world.everyone(healthy))
         snapshot = self._capture()
         stall = time.monotonic() - self._staged_at
         job = _Job(step, mark, self._staged_at, stall, snapshot, healthy)
-        self._link.heart.tell(phase="staged")
         self._background.start(partial(self._work, job))
         if not snapshot.is_copy:
             self._background.join()  # what is uploaded is the state itself: it must not change meanwhile
@@ -259,6 +256,9 @@ class Saver:
             self.news = True
 
     def _make_durable(self, job: _Job) -> _Done:
+        # Said from here: a file written by the training thread would lengthen the stall.
+        eta = self._saved.save_seconds or None
+        self._link.heart.tell(phase="staged", seq=job.mark.seq, eta_seconds=eta)
         self._link.heart.tell(phase="uploading")
         on_part = partial(self._on_part, job)
         published = make_durable(

@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from spotwatch.train.shield import STOPPING, worker_init
+from spotwatch.train.shield import worker_init
+from spotwatch.train.signals import STOPPING
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 

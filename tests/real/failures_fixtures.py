@@ -20,6 +20,7 @@ from tests.real.s3_servers import KEY, SECRET, S3Server, start
 from tests.train.launching import clean_environ
 
 _numbers = itertools.count(1)
+_LARGE = "-large"
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +65,8 @@ def s3_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
         def get(name: str) -> S3Server:
             if name not in known:
-                known[name] = stack.enter_context(start(name, tmp_path_factory.mktemp(name)))
+                kind = name.removesuffix(_LARGE)
+                known[name] = stack.enter_context(start(kind, tmp_path_factory.mktemp(name)))
             return known[name]
 
         yield get
@@ -74,6 +76,14 @@ def s3_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 def weed_place(s3_servers: Callable[[str], S3Server]) -> Iterator[Place]:
     """Return an empty place on SeaweedFS, for failures that are not the store's."""
     place = _place(s3_servers("weed"))
+    yield place
+    place.clear()
+
+
+@pytest.fixture
+def large_place(s3_servers: Callable[[str], S3Server]) -> Iterator[Place]:
+    """Return an empty place on a SeaweedFS for large checkpoints: what is removed is not free at once."""
+    place = _place(s3_servers(f"weed{_LARGE}"))
     yield place
     place.clear()
 

@@ -70,6 +70,9 @@ def main() -> int:
     step = ck.resume()
     say(rank, "resumed", step)
     batches: Iterator[Any] = loader.forever()
+    if 0 in args.hold_at:
+        say(rank, "holds", 0)
+        hold(ck, args.release / "0", all_ranks=ranks > 1)
     with ck:
         while step < args.total:
             batch = next(batches)

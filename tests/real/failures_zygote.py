@@ -20,6 +20,8 @@ from typing import Any
 
 import boto3  # noqa: F401 - what the scripts import, before they are forked
 import torch
+import torch._dynamo  # optimizers import it at their first step, for more than a second
+import torch.distributed.checkpoint
 import torch.utils.data
 
 

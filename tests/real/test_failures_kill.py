@@ -68,9 +68,9 @@ def _lose_at(part: int, place: Place, runs: Runs, uploader: str) -> None:
 
 @pytest.mark.parametrize("uploader", ["obstore", "boto3"])
 @pytest.mark.parametrize("part", [1, 10, 20, _PARTS])
-def test_killed_at_a_part(weed_place: Place, runs: Runs, part: int, uploader: str) -> None:
+def test_killed_at_a_part(large_place: Place, runs: Runs, part: int, uploader: str) -> None:
     """LATEST stays, the next start goes on from it, aborts the upload and says so."""
-    _lose_at(part, weed_place, runs, uploader)
+    _lose_at(part, large_place, runs, uploader)
 
 
 @pytest.mark.parametrize("any_place", ["rclone", "moto"], indirect=True)
@@ -79,19 +79,19 @@ def test_killed_in_the_middle(any_place: Place, runs: Runs) -> None:
     _lose_at(10, any_place, runs, "obstore")
 
 
-def test_killed_in_the_first_save(weed_place: Place, runs: Runs) -> None:
+def test_killed_in_the_first_save(large_place: Place, runs: Runs) -> None:
     """A run that has saved nothing yet begins anew without being asked, and removes what there is."""
-    with proxy_to(weed_place.server.endpoint) as proxy:
+    with proxy_to(large_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url}
-        trainer = runs.at(weed_place, "--hold-at", "3", **there)
+        trainer = runs.at(large_place, "--hold-at", "3", **there)
         trainer.wait_for("holds 3$")
         _kill_at(proxy, trainer, 2)
         runs.go_on(3)
         assert trainer.end() == -signal.SIGKILL, trainer.text
-        assert weed_place.names() == ["LEASE"]
-        assert len(weed_place.uploads()) == 1
+        assert large_place.names() == ["LEASE"]
+        assert len(large_place.uploads()) == 1
         proxy.fault = lambda _: FINE
-        again = runs.at(weed_place, **there)
+        again = runs.at(large_place, **there)
         runs.expect(again, resumed=0)
     assert "removed the parts of 1 uploads" in again.text
-    assert complete(weed_place.names()) == set(weed_place.dirs())
+    assert complete(large_place.names()) == set(large_place.dirs())

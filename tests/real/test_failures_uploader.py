@@ -41,11 +41,11 @@ def _kill_at_part(proxy: S3Proxy, trainer: Trainer, part: int, times: int) -> li
     return killed
 
 
-def test_killed_once(weed_place: Place, runs: Runs) -> None:
+def test_killed_once(large_place: Place, runs: Runs) -> None:
     """A new one sends the checkpoint again; nothing but the log tells of it."""
-    with proxy_to(weed_place.server.endpoint) as proxy:
+    with proxy_to(large_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": "boto3"}
-        trainer = runs.at(weed_place, *_LARGE, "--hold-at", "3", **there)
+        trainer = runs.at(large_place, *_LARGE, "--hold-at", "3", **there)
         trainer.wait_for("holds 3$")
         killed = _kill_at_part(proxy, trainer, 12, 1)
         runs.go_on(3)
@@ -53,14 +53,14 @@ def test_killed_once(weed_place: Place, runs: Runs) -> None:
     assert len(killed) == 1
     assert "the uploader process is gone" in trainer.text
     assert "again in" not in trainer.text
-    assert weed_place.latest_step() == 8
+    assert large_place.latest_step() == 8
 
 
-def test_killed_each_time(weed_place: Place, runs: Runs) -> None:
+def test_killed_each_time(large_place: Place, runs: Runs) -> None:
     """That save fails and training goes on; the next one counts, and the next start removes the parts."""
-    with proxy_to(weed_place.server.endpoint) as proxy:
+    with proxy_to(large_place.server.endpoint) as proxy:
         there = {"AWS_ENDPOINT_URL": proxy.url, "SPOTWATCH_UPLOADER": "boto3"}
-        trainer = runs.at(weed_place, *_LARGE, "--blocking", "--hold-at", "3", "4", **there)
+        trainer = runs.at(large_place, *_LARGE, "--blocking", "--hold-at", "3", "4", **there)
         trainer.wait_for("holds 3$")
         killed = _kill_at_part(proxy, trainer, 3, 2)
         runs.go_on(3)
@@ -68,9 +68,9 @@ def test_killed_each_time(weed_place: Place, runs: Runs) -> None:
         runs.go_on(4)
         runs.expect(trainer, resumed=0, options=_LARGE)
         assert len(killed) == 2
-        assert weed_place.latest_step() == 8
-        assert len(weed_place.uploads()) == 2
-        again = runs.at(weed_place, *_LARGE, **there)
+        assert large_place.latest_step() == 8
+        assert len(large_place.uploads()) == 2
+        again = runs.at(large_place, *_LARGE, **there)
         runs.expect(again, resumed=8, options=_LARGE)
     assert "removed the parts of 2 uploads" in again.text
-    assert weed_place.uploads() == []
+    assert large_place.uploads() == []

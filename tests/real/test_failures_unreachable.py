@@ -17,6 +17,7 @@ pytest_plugins = ["tests.real.failures_fixtures"]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(60, func_only=True)]
 
 _SHORT = ("--patience-seconds", "1", "--tries", "2")
+_ONCE = ("--patience-seconds", "0", "--tries", "2")
 _DENIED = Fault(refuse=(403, "AccessDenied"))
 _NOT_NOW = Fault(refuse=(503, "SlowDown"))
 _TIMED_OUT = Fault(refuse=(400, "RequestTimeout"))
@@ -97,7 +98,7 @@ def _expect_no_start(place: Place, runs: Runs, listener: socket.socket, why: str
     before = _steps(place)
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     options = {"AWS_ENDPOINT_URL": endpoint, "SPOTWATCH_ALLOW_FRESH": "1"}
-    refused = runs.start(place.url, *_SHORT, environ=place.environ | options)
+    refused = runs.start(place.url, *_ONCE, environ=place.environ | options)
     _expect_refusal(refused, place, before, why)
 
 

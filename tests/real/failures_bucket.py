@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
+import boto3
+from botocore.config import Config
+
 from tests.real.s3_servers import BUCKET, S3Server
 
 RUN = "run"
@@ -35,8 +38,16 @@ class Place:
 
     @cached_property
     def client(self) -> Any:
-        """Return boto3's client, to the server itself."""
-        return self.server.client()
+        """Return boto3's client, to the server itself.
+
+        It asks again: of several first writes below one prefix, rclone refuses one now and then.
+        """
+        config = Config(
+            retries={"total_max_attempts": 5, "mode": "standard"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return boto3.session.Session().client("s3", config=config, **self.server.options())
 
     def through(self, endpoint: str) -> dict[str, str]:
         """Return the variables that lead there by way of a proxy."""

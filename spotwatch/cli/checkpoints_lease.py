@@ -13,12 +13,12 @@ from typing import Any
 from spotwatch.cli._words import span
 from spotwatch.errors import CheckpointCorrupt
 from spotwatch.masking import escape
-from spotwatch.train import lease
-from spotwatch.train.history import LOST, History
-from spotwatch.train.lease_form import Claim
-from spotwatch.train.lease_slot import Slot
-from spotwatch.train.lease_wait import Watch
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease import lease
+from spotwatch.train.lease.form import Claim
+from spotwatch.train.lease.history import LOST, History
+from spotwatch.train.lease.owner import Owner
+from spotwatch.train.lease.slot import Slot
+from spotwatch.train.lease.wait import Watch
 from spotwatch.train.store import Store
 
 _UNREADABLE_TTL_SECONDS = 60.0

@@ -20,9 +20,9 @@ from spotwatch.cli.checkpoints_run import Folder, answering, find, pointer_of, r
 from spotwatch.clock import SystemClock
 from spotwatch.masking import escape
 from spotwatch.model import from_rfc3339, to_rfc3339
-from spotwatch.train import inventory
-from spotwatch.train.inventory import Row
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry import inventory
+from spotwatch.train.registry.inventory import Row
+from spotwatch.train.registry.registry import Registry
 
 WIDTH = 100
 """Columns of what is shown to people."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`spotwatch checkpoints prune`: remove by hand what a trainer would remove after a save, and say why.
 
-Which go is decided by `spotwatch.train.pruning`. What LATEST or its parent names never goes.
+Which go is decided by `spotwatch.train.registry.pruning`. What LATEST or its parent names never goes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._words import size
 from spotwatch.cli.checkpoints_run import answering, find_one, run_options
 from spotwatch.errors import RunTaken, StoreError
-from spotwatch.train import pruning
-from spotwatch.train.listing import Found
-from spotwatch.train.manifest import Latest
-from spotwatch.train.pruning import LEAST_KEPT, Rules
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry import pruning
+from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.manifest import Latest
+from spotwatch.train.registry.pruning import LEAST_KEPT, Rules
+from spotwatch.train.registry.registry import Registry
 
 _KEPT = 3
 """As `Checkpointer` keeps them."""

@@ -18,13 +18,13 @@ import click
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.masking import escape
-from spotwatch.train.lease_form import LEASE
-from spotwatch.train.listing import Found
-from spotwatch.train.manifest import LATEST, Latest, order_of
+from spotwatch.train.lease.form import LEASE
 from spotwatch.train.options import resolve
-from spotwatch.train.registry import Registry
-from spotwatch.train.s3_bucket import code_of
+from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.manifest import LATEST, Latest, order_of
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import Entry, Store, open_store
+from spotwatch.train.stores.s3_bucket import code_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -21,11 +21,11 @@ from spotwatch.cli.checkpoints_tensors import objects_of, tensors_of
 from spotwatch.clock import SystemClock
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.interval import save_interval_seconds
-from spotwatch.train import inventory
-from spotwatch.train.lease_form import Claim
-from spotwatch.train.listing import Found
-from spotwatch.train.manifest import LATEST, Manifest
-from spotwatch.train.registry import Registry
+from spotwatch.train.lease.form import Claim
+from spotwatch.train.registry import inventory
+from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.manifest import LATEST, Manifest
+from spotwatch.train.registry.registry import Registry
 
 _LARGEST = 20
 # From a pinned copy of a small model to a state that is streamed.

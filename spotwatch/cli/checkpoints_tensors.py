@@ -14,7 +14,7 @@ from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt
 from spotwatch.model import JSON
-from spotwatch.train.manifest import File, Manifest
+from spotwatch.train.registry.manifest import File, Manifest
 from spotwatch.train.store import Store
 
 _LENGTH_BYTES = 8

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`spotwatch checkpoints verify`: is every byte of a checkpoint what its manifest says?
 
-Bytes are checked by `spotwatch.train.inventory` and kept nowhere. Nothing in the store is changed, unless bad
-checkpoints are to be marked.
+Bytes are checked by `spotwatch.train.registry.inventory` and kept nowhere. Nothing in the store is changed,
+unless bad checkpoints are to be marked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from spotwatch.cli.checkpoints_run import answering, find_one, pick, pointer_of,
 from spotwatch.clock import SystemClock
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.masking import escape
-from spotwatch.train import inventory, quarantine
-from spotwatch.train.listing import Found
-from spotwatch.train.manifest import Latest
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry import inventory, quarantine
+from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.manifest import Latest
+from spotwatch.train.registry.registry import Registry
 
 VERIFIED = "verified"
 BAD = "bad"

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import SupportsIndex
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.manifest import MOST_STEPS
+from spotwatch.train.registry.manifest import MOST_STEPS
 
 
 def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:

@@ -25,8 +25,8 @@ from spotwatch.train.orders import Mark
 from spotwatch.train.saving import Saver
 from spotwatch.train.schedule import Schedule
 from spotwatch.train.shield import worker_init
-from spotwatch.train.staging import Staging
-from spotwatch.train.state import State
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import State
 from spotwatch.train.store import Store
 
 log = logging.getLogger("spotwatch.train")

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spotwatch.train import tensors
+from spotwatch.train.state import tensors
 
 if TYPE_CHECKING:
     import torch

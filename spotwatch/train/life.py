@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
 from spotwatch.train.consensus import Consensus
-from spotwatch.train.download import fetch
-from spotwatch.train.lease import Lease
-from spotwatch.train.manifest import Manifest
-from spotwatch.train.owner import Owner
-from spotwatch.train.ranks import open_world
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Resume
-from spotwatch.train.sharded import Sharded
-from spotwatch.train.staging import Staging
-from spotwatch.train.state import Snapshot, State
+from spotwatch.train.lease.lease import Lease
+from spotwatch.train.lease.owner import Owner
+from spotwatch.train.ranks.ranks import open_world
+from spotwatch.train.ranks.sharded import Sharded
+from spotwatch.train.registry.download import fetch
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.registry.resume import Resume
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import Snapshot, State
+from spotwatch.train.state.tensors import is_sharded
 from spotwatch.train.store import Store
-from spotwatch.train.tensors import is_sharded
 from spotwatch.train.world import Alone, World
 
 log = logging.getLogger("spotwatch.train")

@@ -15,10 +15,10 @@ from typing import Any
 import spotwatch
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.model import JSON
-from spotwatch.train.manifest import File, Manifest
 from spotwatch.train.parts import crc32
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.state import Snapshot
+from spotwatch.train.registry.manifest import File, Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.state.state import Snapshot
 from spotwatch.train.world import World
 
 _KINDS: dict[str, type[Exception]] = {"taken": RunTaken, "config": ConfigError, "store": StoreError}

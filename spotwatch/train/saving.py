@@ -19,13 +19,13 @@ from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.handshake import Saved
 from spotwatch.train.background import Background
 from spotwatch.train.link import Link
-from spotwatch.train.manifest import Manifest
 from spotwatch.train.orders import Mark
 from spotwatch.train.parts import crc32
 from spotwatch.train.publication import Published, make_durable
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.schedule import Schedule, pause_seconds
-from spotwatch.train.state import Snapshot
+from spotwatch.train.state.state import Snapshot
 from spotwatch.train.world import Alone, World
 
 log = logging.getLogger("spotwatch.train")

@@ -14,8 +14,8 @@ from typing import Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Body
+from spotwatch.train.stores.pacing import Pace
 
 CHUNK_BYTES = 4 * 2**20
 PROBE = ".probe/"
@@ -143,13 +143,13 @@ def open_store(
 
 
 def _s3(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
-    from spotwatch.train import store_s3  # noqa: PLC0415 - it imports this module
+    from spotwatch.train.stores import s3 as store_s3  # noqa: PLC0415 - it imports this module
 
     return store_s3.open_s3(parts.netloc, _root(parts, run_id), environ, pace)
 
 
 def _spaces(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
-    from spotwatch.train import store_s3  # noqa: PLC0415 - it imports this module
+    from spotwatch.train.stores import s3 as store_s3  # noqa: PLC0415 - it imports this module
 
     return store_s3.open_spaces(parts.netloc, _root(parts, run_id), environ, pace)
 
@@ -157,7 +157,7 @@ def _spaces(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: P
 def _object(parts: SplitResult, run_id: str, environ: Mapping[str, str], pace: Pace) -> Store:
     if find_spec("obstore") is None:
         raise ConfigError(f"{parts.scheme}:// needs `pip install 'spotwatch[fast]'`")
-    from spotwatch.train import store_object  # noqa: PLC0415 - it imports this module
+    from spotwatch.train.stores import objects as store_object  # noqa: PLC0415 - it imports this module
 
     return store_object.open_object(parts, run_id, environ, pace)
 
@@ -175,7 +175,7 @@ def _root(parts: SplitResult, run_id: str) -> str:
 
 
 def _directory(path: str, run_id: str, pace: Pace) -> Store:
-    from spotwatch.train.store_dir import DirectoryStore  # noqa: PLC0415 - it imports this module
+    from spotwatch.train.stores.directory import DirectoryStore  # noqa: PLC0415 - it imports this module
 
     if not path:
         raise ConfigError("the checkpoint URL is empty; give a path, file://, s3:// or spaces://")

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from spotwatch.cli import cli
 from spotwatch.errors import ConfigError
 from spotwatch.train import Checkpointer
-from spotwatch.train.history import Life
-from spotwatch.train.lease import Lease
-from spotwatch.train.manifest import LATEST, MANIFEST, RANK_FILE, Latest, Manifest
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease.history import Life
+from spotwatch.train.lease.lease import Lease
+from spotwatch.train.lease.owner import Owner
 from spotwatch.train.parts import crc32
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry.manifest import LATEST, MANIFEST, RANK_FILE, Latest, Manifest
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import Store, open_store
 
 RUN = "run"

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 
 from spotwatch.cli.checkpoints_run import _mend
 from spotwatch.errors import StoreError
-from spotwatch.train.manifest import LATEST, MANIFEST
+from spotwatch.train.registry.manifest import LATEST, MANIFEST
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 
 from .checkpoint_runs import (

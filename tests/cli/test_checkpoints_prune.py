@@ -16,8 +16,8 @@ import pytest
 from spotwatch.cli import checkpoints_lease, checkpoints_prune
 from spotwatch.cli.checkpoints_prune import make_plan
 from spotwatch.errors import StoreError
-from spotwatch.train.lease_form import LEASE
-from spotwatch.train.manifest import LATEST, MANIFEST, Latest
+from spotwatch.train.lease.form import LEASE
+from spotwatch.train.registry.manifest import LATEST, MANIFEST, Latest
 
 from .checkpoint_runs import (
     RUN,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from spotwatch.cli.checkpoints_lease import history, line, state_of
-from spotwatch.train.history import History
-from spotwatch.train.lease_form import LEASE, Claim
-from spotwatch.train.manifest import MANIFEST
+from spotwatch.train.lease.form import LEASE, Claim
+from spotwatch.train.lease.history import History
+from spotwatch.train.registry.manifest import MANIFEST
 
 from .checkpoint_runs import (
     RUN,
@@ -212,7 +212,7 @@ def test_how_often_to_save_follows_from_the_lives(root: Path) -> None:
 
 def test_the_lease_is_told_in_one_line() -> None:
     """Free, left behind, perhaps held, unreadable, none; nobody is called alive who was not seen to be."""
-    from spotwatch.train.owner import Owner  # noqa: PLC0415 - for this process only
+    from spotwatch.train.lease.owner import Owner  # noqa: PLC0415 - for this process only
 
     here = Owner.here()
     dead = replace(here, start_ticks=here.start_ticks + 1)

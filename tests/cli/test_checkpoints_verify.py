@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from spotwatch.cli.checkpoints_verify import BAD, REMOVED, _Check
-from spotwatch.train.listing import QUARANTINE
-from spotwatch.train.manifest import LATEST, MANIFEST, Latest
 from spotwatch.train.parts import crc32
+from spotwatch.train.registry.listing import QUARANTINE
+from spotwatch.train.registry.manifest import LATEST, MANIFEST, Latest
 
 from .checkpoint_runs import (
     RUN,

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from spotwatch.train import Checkpointer, ResumableLoader, digest, parts, s3_bucket
+from spotwatch.train import Checkpointer, ResumableLoader, digest, parts
+from spotwatch.train.stores import s3_bucket
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):

@@ -16,7 +16,7 @@ from spotwatch.clock import read_boot_id
 from spotwatch.handshake import ORDER, Order
 from spotwatch.model import Do
 from spotwatch.safe_files import write_atomically
-from spotwatch.train.manifest import LATEST, Latest
+from spotwatch.train.registry.manifest import LATEST, Latest
 from tests.real.failures_bucket import step_of
 from tests.real.failures_runs import Runs
 

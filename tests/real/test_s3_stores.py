@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import StoreError
-from spotwatch.train import s3_bucket
-from spotwatch.train.bulk import choose_bulk
-from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Held
-from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import Store
-from spotwatch.train.store_dir import DirectoryStore
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores import s3_bucket
+from spotwatch.train.stores.bulk import choose_bulk
+from spotwatch.train.stores.directory import DirectoryStore
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 from tests.real.s3_servers import BUCKET, S3Server, start
 from tests.train.s3_proxy import FINE, Call, Fault, proxy_to
 from tests.train.test_store_contract import RacingContract, StoreContract

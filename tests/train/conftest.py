@@ -23,7 +23,7 @@ from spotwatch.train import Checkpointer
 from spotwatch.train.parts import Body
 from spotwatch.train.signals import STOPPING
 from spotwatch.train.store import OnPart
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 
 
 class Counter:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from spotwatch.errors import StoreError
 from spotwatch.testing import MemoryStore
-from spotwatch.train.manifest import File, Manifest
 from spotwatch.train.parts import Body, Held
-from spotwatch.train.registry import RANK_FILE, Registry
+from spotwatch.train.registry.manifest import File, Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
 from spotwatch.train.store import Entry, OnPart, Store
 
 BODY = bytes(range(256)) * 4

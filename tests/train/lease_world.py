@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from spotwatch.errors import StoreError
 from spotwatch.testing import MemoryStore
-from spotwatch.train.lease import Lease
-from spotwatch.train.lease_form import LEASE, Claim
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease.form import LEASE, Claim
+from spotwatch.train.lease.lease import Lease
+from spotwatch.train.lease.owner import Owner
 
 Wrong = Callable[[str], None]
 

@@ -8,11 +8,11 @@ import os
 
 import pytest
 
-from spotwatch.train import s3_bucket
-from spotwatch.train.bulk import Bulk
 from spotwatch.train.parts import Held
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores import s3_bucket
+from spotwatch.train.stores.bulk import Bulk
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 
 PART_BYTES = 50_000
 _numbers = itertools.count()

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spotwatch.testing import MemoryStore
-from spotwatch.train import download
-from spotwatch.train.manifest import LATEST, Latest, Manifest
 from spotwatch.train.parts import crc32
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Resume
+from spotwatch.train.registry import download
+from spotwatch.train.registry.manifest import LATEST, Latest, Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.registry.resume import Resume
 from spotwatch.train.store import Store
 from spotwatch.train.world import Alone
 

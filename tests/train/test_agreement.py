@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.agreement import WIDTH, Agreed, agreed, row, stride_after
+from spotwatch.train.ranks.agreement import WIDTH, Agreed, agreed, row, stride_after
 from spotwatch.train.world import Wish
 
 

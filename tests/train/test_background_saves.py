@@ -16,9 +16,9 @@ from spotwatch.errors import StoreError
 from spotwatch.model import Do
 from spotwatch.train import Checkpointer
 from spotwatch.train.parts import Body
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import OnPart
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .conftest import Daemon, Make, dirs, train
 
@@ -250,7 +250,7 @@ def test_a_run_that_was_never_healthy_has_nothing_durable(make: Make) -> None:
 
 def test_the_lease_is_released_and_says_how_it_ended(make: Make, tmp_path: Path) -> None:
     """The next machine need not wait, and the history tells lives that ended well from those lost."""
-    from spotwatch.train.lease import read  # noqa: PLC0415 - one test's
+    from spotwatch.train.lease.lease import read  # noqa: PLC0415 - one test's
 
     ck, counter = make(every_steps=1)
     train(ck, counter, 2)

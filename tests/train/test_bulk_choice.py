@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.bulk import choose_bulk
-from spotwatch.train.bulk_address import Address, address_of
-from spotwatch.train.bulk_obstore import ObstoreBulk
-from spotwatch.train.pacing import Pace
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.uploader import ProcessBulk
+from spotwatch.train.stores.bulk import choose_bulk
+from spotwatch.train.stores.bulk_address import Address, address_of
+from spotwatch.train.stores.bulk_obstore import ObstoreBulk
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3_bucket import Bucket
+from spotwatch.train.stores.uploader import ProcessBulk
 from tests.train.bulk_help import use_keys
 
 
@@ -38,7 +38,7 @@ def hide_obstore(patch: pytest.MonkeyPatch) -> None:
     def find(name: str, *args: Any) -> ModuleSpec | None:
         return None if name == "obstore" else found(name, *args)
 
-    patch.setattr("spotwatch.train.bulk.find_spec", find)
+    patch.setattr("spotwatch.train.stores.bulk.find_spec", find)
 
 
 def test_obstore_is_taken_where_it_is_installed_and_a_process_else(monkeypatch: pytest.MonkeyPatch) -> None:

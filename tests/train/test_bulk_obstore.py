@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError, StoreMissing
-from spotwatch.train.bulk_obstore import ObstoreBulk
-from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Held
-from spotwatch.train.s3_bucket import Bucket
+from spotwatch.train.stores.bulk_obstore import ObstoreBulk
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3_bucket import Bucket
 from tests.train.bulk_help import PART_BYTES, crcs_of, nothing, shared, use_keys, wait_for
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.train.bulk_obstore import ObstoreBulk
-from spotwatch.train.pacing import Pace
-from spotwatch.train.s3_bucket import Bucket
+from spotwatch.train.stores.bulk_obstore import ObstoreBulk
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3_bucket import Bucket
 from tests.train.bulk_help import PART_BYTES, nothing, shared, use_keys
 from tests.train.s3_stand_in import S3StandIn
 
@@ -52,10 +52,10 @@ def test_a_process_that_is_forked_leaves_it_to_boto3(server: S3StandIn) -> None:
 
 TRAINER = """
     import sys, threading
-    from spotwatch.train.bulk_obstore import ObstoreBulk
-    from spotwatch.train.pacing import Pace
+    from spotwatch.train.stores.bulk_obstore import ObstoreBulk
+    from spotwatch.train.stores.pacing import Pace
     from spotwatch.train.parts import Held
-    from spotwatch.train.s3_bucket import Bucket
+    from spotwatch.train.stores.s3_bucket import Bucket
 
     bulk = ObstoreBulk(Bucket("bulk", {"endpoint_url": sys.argv[1]}), Pace(None))
     body = Held(memoryview(bytearray(64 * 65_536)), 65_536)

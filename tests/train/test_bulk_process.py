@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import RunTaken, StoreError
-from spotwatch.train.pacing import Pace
 from spotwatch.train.parts import Held
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.uploader import ProcessBulk, environment
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3_bucket import Bucket
+from spotwatch.train.stores.uploader import ProcessBulk, environment
 from tests.train.bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared, use_keys
 from tests.train.s3_stand_in import Call, S3StandIn, refusal
 

@@ -34,10 +34,10 @@ def server() -> Iterator[S3StandIn]:
 TRAINER = """
     import mmap, os, sys, time
     print("main", flush=True)
-    from spotwatch.train.pacing import Pace
+    from spotwatch.train.stores.pacing import Pace
     from spotwatch.train.parts import Held
-    from spotwatch.train.s3_bucket import Bucket
-    from spotwatch.train.uploader import ProcessBulk
+    from spotwatch.train.stores.s3_bucket import Bucket
+    from spotwatch.train.stores.uploader import ProcessBulk
 
     bulk = ProcessBulk(Bucket("bulk", {"endpoint_url": sys.argv[1]}), Pace(None), least_bytes=1)
     fd = os.memfd_create("body")

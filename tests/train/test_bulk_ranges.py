@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.train.bulk_obstore import ObstoreBulk
-from spotwatch.train.pacing import Pace
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores.bulk_obstore import ObstoreBulk
+from spotwatch.train.stores.pacing import Pace
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 from tests.train.bulk_help import use_keys
 from tests.train.s3_stand_in import Call, Reply, S3StandIn
 

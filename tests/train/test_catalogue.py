@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt
-from spotwatch.train import tensors
-from spotwatch.train.catalogue import Catalogue, names_in
+from spotwatch.train.ranks.catalogue import Catalogue, names_in
+from spotwatch.train.state import tensors
 
 torch = pytest.importorskip("torch")
 

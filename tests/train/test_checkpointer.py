@@ -15,7 +15,7 @@ import pytest
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train import Checkpointer, store
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .conftest import Broken, Counter, Daemon, Make, dirs, train
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spotwatch.train import tensors
-from spotwatch.train.copying import Places
-from spotwatch.train.found import Found
+from spotwatch.train.state import tensors
+from spotwatch.train.state.copying import Places
+from spotwatch.train.state.found import Found
 
 torch = pytest.importorskip("torch")
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
 from spotwatch.testing import MemoryStore
-from spotwatch.train import download, fetching
-from spotwatch.train.manifest import File
 from spotwatch.train.parts import Held
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.registry import download, fetching
+from spotwatch.train.registry.manifest import File
+from spotwatch.train.stores.directory import DirectoryStore
 
 KEY = "step-000000001-g1-a/rank-00000.safetensors"
 BODY = bytes(range(256)) * 40

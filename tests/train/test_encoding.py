@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError
-from spotwatch.train.encoding import decode, encode
+from spotwatch.train.state.encoding import decode, encode
 
 
 def _no_tensor(value: object, path: str) -> str | None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreMissing
-from spotwatch.train.manifest import Manifest
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Resume
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.registry.resume import Resume
 from spotwatch.train.world import Alone
 
 from .faulty import BODY, FaultyStore, publish, registry

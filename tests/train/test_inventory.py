@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, StoreError
-from spotwatch.train import inventory
-from spotwatch.train.manifest import LATEST
+from spotwatch.train.registry import inventory
+from spotwatch.train.registry.manifest import LATEST
 
 from .faulty import FaultyStore, publish, registry, upload
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt
-from spotwatch.train.history import History, Life
-from spotwatch.train.lease_form import MOST_GENERATION, MOST_LEASE_BYTES, Claim, generation_in
+from spotwatch.train.lease.form import MOST_GENERATION, MOST_LEASE_BYTES, Claim, generation_in
+from spotwatch.train.lease.history import History, Life
 
 from .lease_world import claim
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotwatch.train.history import MOST_LIVES, History, Life
+from spotwatch.train.lease.history import MOST_LIVES, History, Life
 
 HOUR = 3600.0
 

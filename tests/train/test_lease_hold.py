@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from spotwatch.errors import RunTaken, StoreConflict, StoreError
-from spotwatch.train.history import History, Life
-from spotwatch.train.lease import Lease, boot_seconds
-from spotwatch.train.lease_form import LEASE
+from spotwatch.train.lease.form import LEASE
+from spotwatch.train.lease.history import History, Life
+from spotwatch.train.lease.lease import Lease, boot_seconds
 
 from .lease_world import Shelf, Time, claim, lease, nothing, refuse, stranger
 
@@ -385,7 +385,7 @@ class TestThread:
         self, ours: Lease, store: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A renewal that hangs does not hold up the exit, and cannot bring the lease back afterwards."""
-        monkeypatch.setattr("spotwatch.train.lease._JOIN_SECONDS", 0.05)
+        monkeypatch.setattr("spotwatch.train.lease.lease._JOIN_SECONDS", 0.05)
         hangs, may_go = threading.Event(), threading.Event()
 
         def hang(deed: str) -> None:
@@ -410,7 +410,7 @@ class TestThread:
         self, ours: Lease, store: Shelf, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that hung when the run was taken anew neither undoes that nor says that the run is lost."""
-        monkeypatch.setattr("spotwatch.train.lease._JOIN_SECONDS", 0.05)
+        monkeypatch.setattr("spotwatch.train.lease.lease._JOIN_SECONDS", 0.05)
         hangs, may_go = threading.Event(), threading.Event()
 
         def hang(deed: str) -> None:

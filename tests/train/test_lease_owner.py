@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease.owner import Owner
 
 from .lease_world import stranger
 
 SCRIPT = """
 import json, sys
 from dataclasses import asdict
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease.owner import Owner
 print(json.dumps(asdict(Owner.here())), flush=True)
 sys.stdin.read()
 """

@@ -18,7 +18,7 @@ from typing import IO
 import pytest
 
 from spotwatch.testing import MemoryStore
-from spotwatch.train.lease import Lease, read
+from spotwatch.train.lease.lease import Lease, read
 from spotwatch.train.store import Store, open_store
 
 from .conftest import S3
@@ -27,8 +27,8 @@ from .lease_world import claim, nothing, stranger
 SCRIPT = """
     import logging, os, sys
     from spotwatch.errors import RunTaken
-    from spotwatch.train.lease import Lease
-    from spotwatch.train.owner import Owner
+    from spotwatch.train.lease.lease import Lease
+    from spotwatch.train.lease.owner import Owner
     from spotwatch.train.store import open_store
 
     def say(*words):

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError
-from spotwatch.train.history import History, Life
-from spotwatch.train.lease import Lease, read
-from spotwatch.train.lease_form import LEASE, MOST_GENERATION, MOST_LEASE_BYTES
-from spotwatch.train.owner import Owner
+from spotwatch.train.lease.form import LEASE, MOST_GENERATION, MOST_LEASE_BYTES
+from spotwatch.train.lease.history import History, Life
+from spotwatch.train.lease.lease import Lease, read
+from spotwatch.train.lease.owner import Owner
 
 from .lease_world import Shelf, Time, claim, lease, nothing, refuse, stranger
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from spotwatch.train.listing import candidates, found_in
-from spotwatch.train.manifest import Latest
+from spotwatch.train.registry.listing import candidates, found_in
+from spotwatch.train.registry.manifest import Latest
 from spotwatch.train.store import Entry
 
 OLD = "step-000000100-g1-a"

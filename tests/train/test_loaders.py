@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train import encoding, rng, tensors
 from spotwatch.train.loaders import ResumableLoader, _Seeded
 from spotwatch.train.parts import Held
 from spotwatch.train.sample_order import Cut, Order
-from spotwatch.train.state import State
+from spotwatch.train.state import encoding, rng, tensors
+from spotwatch.train.state.state import State
 
 torch = pytest.importorskip("torch")
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError
-from spotwatch.train.manifest import File, Latest, Manifest, new_dir, order_of
 from spotwatch.train.parts import crc32
+from spotwatch.train.registry.manifest import File, Latest, Manifest, new_dir, order_of
 
 FILE = File.of("rank-00000.safetensors", 8, 5, ("00ff00ff", "89abcdef"))
 

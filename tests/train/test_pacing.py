@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.pacing import Pace
+from spotwatch.train.stores.pacing import Pace
 
 
 class Clock:

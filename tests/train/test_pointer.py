@@ -11,10 +11,10 @@ import pytest
 
 from spotwatch.errors import RunTaken, StoreError
 from spotwatch.testing import MemoryStore
-from spotwatch.train import pointer
-from spotwatch.train.manifest import LATEST, Latest, new_dir
+from spotwatch.train.registry import pointer
+from spotwatch.train.registry.manifest import LATEST, Latest, new_dir
 from spotwatch.train.store import Store
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .faulty import FaultyStore
 

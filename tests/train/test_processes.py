@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from spotwatch.model import Do
-from spotwatch.train.registry import Registry
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.registry.registry import Registry
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .conftest import Daemon
 
@@ -28,7 +28,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "train.py"
 TRAINER = """
     import os, random, signal, sys, time
     from spotwatch.train import Checkpointer
-    from spotwatch.train.store_dir import DirectoryStore
+    from spotwatch.train.stores.directory import DirectoryStore
     from pathlib import Path
 
     class Steps:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotwatch.train.listing import Found
-from spotwatch.train.pruning import LEAST_KEPT, Rules, condemned
+from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.pruning import LEAST_KEPT, Rules, condemned
 
 _NAMES = {
     "good": ("rank-00000.safetensors", "manifest.json"),

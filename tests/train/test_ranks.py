@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.ranks import open_world
+from spotwatch.train.ranks.ranks import open_world
 from spotwatch.train.world import Alone
 from tests.train.launching import ranks
 

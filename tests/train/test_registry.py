@@ -9,9 +9,9 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError
 from spotwatch.testing import MemoryStore
-from spotwatch.train.manifest import LATEST, order_of
 from spotwatch.train.parts import Body, crc32
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry.manifest import LATEST, order_of
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import OnPart
 
 from .faulty import BODY, PART_BYTES, FaultyStore, publish, registry, upload

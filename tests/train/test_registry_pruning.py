@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from spotwatch.errors import StoreError
-from spotwatch.train.manifest import LATEST
-from spotwatch.train.registry import Registry
+from spotwatch.train.registry.manifest import LATEST
+from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import PROBE
 
 from .faulty import FaultyStore, publish, registry, upload

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train.manifest import File, Latest, Manifest
 from spotwatch.train.parts import crc32
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.registry.manifest import File, Latest, Manifest
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .conftest import Daemon, Make, dirs, train
 

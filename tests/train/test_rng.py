@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt
-from spotwatch.train import encoding, rng
-from spotwatch.train.found import Found
+from spotwatch.train.state import encoding, rng
+from spotwatch.train.state.found import Found
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.train import room
+from spotwatch.train.state import room
 
 GIB = 2**30
 

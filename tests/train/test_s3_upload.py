@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 
 from spotwatch.errors import StoreError
-from spotwatch.train import s3_bucket
 from spotwatch.train.parts import Body, crc32
-from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import OnPart
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores import s3_bucket
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 
 from .conftest import S3
 from .s3_proxy import FINE, Call, Fault, S3Proxy, proxy_to
@@ -219,8 +219,8 @@ def test_large_bodies_are_offered_to_another_way(store: S3Store, proxy: S3Proxy,
 _UPLOADING = """
 import sys
 from spotwatch.train.parts import Held
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
+from spotwatch.train.stores.s3 import S3Store
 store = S3Store(Bucket("bucket", {"endpoint_url": sys.argv[1]}), sys.argv[2])
 store.upload("step/a", Held(memoryview(bytes(900_000)), 50_000), lambda _: None)
 """

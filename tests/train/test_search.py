@@ -10,9 +10,9 @@ import pytest
 from spotwatch.errors import RunTaken, StoreError
 from spotwatch.testing import MemoryStore
 from spotwatch.train import schedule
-from spotwatch.train.manifest import LATEST, File, Latest, Manifest
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Resume
+from spotwatch.train.registry.manifest import LATEST, File, Latest, Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.registry.resume import Resume
 from spotwatch.train.world import Alone
 
 from .faulty import FaultyStore, publish, registry

@@ -9,10 +9,10 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, RunTaken, StoreError
 from spotwatch.train.consensus import StoppedElsewhere
-from spotwatch.train.manifest import Manifest
 from spotwatch.train.parts import crc32
-from spotwatch.train.registry import RANK_FILE
-from spotwatch.train.resume import Resume
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import RANK_FILE
+from spotwatch.train.registry.resume import Resume
 
 from .faulty import FaultyStore, publish, registry
 from .searching import Rank, dir_of, flip, marked, nothing, point, saved_run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train import resized, sharing
-from spotwatch.train.state import State
+from spotwatch.train.ranks import resized, sharing
+from spotwatch.train.state.state import State
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")

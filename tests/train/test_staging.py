@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import NoRoom
-from spotwatch.train.staging import Staging
+from spotwatch.train.state.staging import Staging
 
 MIB = 2**20
 

@@ -14,7 +14,7 @@ import pytest
 from spotwatch.errors import ConfigError, NoRoom, StoreError
 from spotwatch.train import digest
 from spotwatch.train.parts import Held
-from spotwatch.train.state import Snapshot, State
+from spotwatch.train.state.state import Snapshot, State
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

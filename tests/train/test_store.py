@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train import s3_bucket
 from spotwatch.train.parts import Held
 from spotwatch.train.store import open_store
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores import s3_bucket
+from spotwatch.train.stores.s3 import S3Store
 
 from .conftest import S3
 

@@ -13,9 +13,9 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreMissing
 from spotwatch.train.parts import Held, crc32
-from spotwatch.train.s3_bucket import Bucket
 from spotwatch.train.store import Store, open_store
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 
 from .conftest import S3
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError
-from spotwatch.train import dir_locks
-from spotwatch.train.dir_files import new_file
-from spotwatch.train.dir_locks import is_local, locked
 from spotwatch.train.parts import Held
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores import dir_locks
+from spotwatch.train.stores.dir_files import new_file
+from spotwatch.train.stores.dir_locks import is_local, locked
+from spotwatch.train.stores.directory import DirectoryStore
 
 _HOUR_SECONDS = 3600
 
@@ -137,7 +137,7 @@ def test_processes_do_not_lose_counts(tmp_path: Path) -> None:
     script = """
 import sys; from pathlib import Path
 from spotwatch.errors import StoreConflict
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 store, done = DirectoryStore(Path(sys.argv[1])), 0
 while done < 15:
     body, version = store.read("COUNT", most_bytes=99)
@@ -251,7 +251,7 @@ def test_temporary_files_of_the_dead_are_removed(store: DirectoryStore) -> None:
     """Of a process that is gone at once, of another machine after an hour, of a living one never."""
     script = """
 import os, sys; from pathlib import Path
-from spotwatch.train.dir_files import new_file
+from spotwatch.train.stores.dir_files import new_file
 with new_file(Path(sys.argv[1])) as (fd, _):
     os.write(fd, b"half")
     os._exit(0)

@@ -13,9 +13,9 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, RunTaken, StoreConflict, StoreError, StoreMissing
-from spotwatch.train.pacing import Pace
 from spotwatch.train.store import Entry
-from spotwatch.train.store_object import ObjectStore, open_object
+from spotwatch.train.stores.objects import ObjectStore, open_object
+from spotwatch.train.stores.pacing import Pace
 from tests.train.bulk_help import PART_BYTES, crcs_of, nothing, shared
 from tests.train.s3_stand_in import S3StandIn, refusal
 

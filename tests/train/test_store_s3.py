@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError, StoreMissing
-from spotwatch.train.s3_bucket import Bucket
-from spotwatch.train.store_s3 import S3Store
+from spotwatch.train.stores.s3 import S3Store
+from spotwatch.train.stores.s3_bucket import Bucket
 
 from .conftest import S3
 from .s3_proxy import FINE, Call, Fault, S3Proxy, proxy_to

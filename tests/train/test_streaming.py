@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import NoRoom
-from spotwatch.train import tensors
-from spotwatch.train.copying import Places
 from spotwatch.train.parts import LEAST_PART_BYTES, Held
-from spotwatch.train.staging import Staging
-from spotwatch.train.state import State
-from spotwatch.train.streaming import Streamed
+from spotwatch.train.state import tensors
+from spotwatch.train.state.copying import Places
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import State
+from spotwatch.train.state.streaming import Streamed
 
 torch = pytest.importorskip("torch")
 
@@ -91,8 +91,8 @@ def test_no_room_even_for_a_part_is_an_error() -> None:
 
 _CHILD = """
 import torch
-from spotwatch.train.staging import Staging
-from spotwatch.train.state import State
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import State
 
 class Model:
     named = {str(n): torch.full((2**20,), float(n)) for n in range(70)}

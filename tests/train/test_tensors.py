@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError
-from spotwatch.train import tensors
-from spotwatch.train.copying import Places
+from spotwatch.train.state import tensors
+from spotwatch.train.state.copying import Places
 
 torch = pytest.importorskip("torch")
 

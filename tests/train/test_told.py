@@ -16,7 +16,7 @@ from spotwatch.model import Do
 from spotwatch.safe_files import write_atomically
 from spotwatch.train import Checkpointer
 from spotwatch.train.signals import STOPPING
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.stores.directory import DirectoryStore
 
 from .conftest import Broken, Counter, Daemon, Make, dirs, train
 

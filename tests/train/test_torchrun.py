@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from spotwatch.handshake import FLAG, Status
-from spotwatch.train.manifest import Manifest
-from spotwatch.train.registry import Registry
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import Registry
+from spotwatch.train.stores.directory import DirectoryStore
 from tests.train.conftest import Daemon
 from tests.train.launching import LAUNCH_SECONDS, WORKERS, clean_environ, ranks
 from tests.train.workers.torchrun_train import EVERY_STEPS

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 import pytest
 
 from spotwatch.errors import RunTaken, StoreError
-from spotwatch.train import download, inventory
-from spotwatch.train.manifest import LATEST, Manifest
 from spotwatch.train.parts import Held
-from spotwatch.train.registry import RANK_FILE, Registry
-from spotwatch.train.resume import Resume
+from spotwatch.train.registry import download, inventory
+from spotwatch.train.registry.manifest import LATEST, Manifest
+from spotwatch.train.registry.registry import RANK_FILE, Registry
+from spotwatch.train.registry.resume import Resume
 from spotwatch.train.store import Store, open_store
 from spotwatch.train.world import Alone
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotwatch.train.registry import Registry
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.registry.registry import Registry
+from spotwatch.train.stores.directory import DirectoryStore
 from tests.train.launching import ranks
 from tests.train.workers.torchrun_train import EVERY_STEPS
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch.distributed as dist
 
 from spotwatch.errors import SpotwatchError
-from spotwatch.train import agreement, ranks
-from spotwatch.train.ranks import Ranks, open_world
+from spotwatch.train.ranks import agreement, ranks
+from spotwatch.train.ranks.ranks import Ranks, open_world
 from spotwatch.train.world import Wish
 
 WHO = ("stop", "flush", "due", "busy", "fatal")

@@ -24,14 +24,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from spotwatch.errors import SpotwatchError
-from spotwatch.train import tensors
 from spotwatch.train.publication import make_durable
-from spotwatch.train.ranks import open_world
-from spotwatch.train.registry import Registry
-from spotwatch.train.sharded import Sharded
-from spotwatch.train.staging import Staging
-from spotwatch.train.state import State
-from spotwatch.train.store_dir import DirectoryStore
+from spotwatch.train.ranks.ranks import open_world
+from spotwatch.train.ranks.sharded import Sharded
+from spotwatch.train.registry.registry import Registry
+from spotwatch.train.state import tensors
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import State
+from spotwatch.train.stores.directory import DirectoryStore
 
 
 class Position:

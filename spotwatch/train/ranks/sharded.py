@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a run of many ranks, staged for one checkpoint: each rank copies its share.
+
+Shared tensors are written once, whole or in pieces. How they come back is in `sharded_load`. It moves no
+files and does not know when to save. Importing it does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotwatch.errors import ConfigError, NoRoom, StoreError
+from spotwatch.train.consensus import Consensus
+from spotwatch.train.parts import Body, Held, part_bytes_for
+from spotwatch.train.ranks import sharing
+from spotwatch.train.ranks.catalogue import Catalogue, own_from_json, own_to_json
+from spotwatch.train.ranks.ranks import Ranks
+from spotwatch.train.ranks.sharded_load import Loading
+from spotwatch.train.ranks.sharing import Split
+from spotwatch.train.registry.manifest import Manifest
+from spotwatch.train.registry.registry import Registry
+from spotwatch.train.state import tensors
+from spotwatch.train.state.copying import Places, no_collection
+from spotwatch.train.state.staging import Staging
+from spotwatch.train.state.state import Snapshot, State
+from spotwatch.train.state.streaming import Streamed
+from spotwatch.train.world import World
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+    from spotwatch.train.ranks.dcp_writer import Planner, Written
+
+log = logging.getLogger("spotwatch.train")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How saves are laid out, until a tensor changes."""
+
+    signature: object
+    planner: Planner
+    written: Written
+    catalogue: Catalogue | None
+    """On the first rank only."""
+
+
+class Sharded:
+    """Captures and restores the state of all ranks together.
+
+    Args:
+        state: of this rank.
+        staging: the buffer that saves and downloads go through.
+        world: the ranks; one alone can restore what many have saved, and save DTensors.
+        insists: give each rank the state of another where it differed by rank and there are more or fewer
+            ranks now; else that is refused.
+    """
+
+    def __init__(self, state: State, staging: Staging, world: World, *, insists: bool = False) -> None:
+        self._state = state
+        self._staging = staging
+        self._world = world
+        self._insists = insists
+        self._plan: _Plan | None = None
+        self._places: Places | None = None
+        self._has_warned = False
+        # Now, not in the first save, which training waits for: it takes seconds.
+        from spotwatch.train.ranks import dcp_calls, dcp_writer  # noqa: PLC0415 - they import torch
+
+        self._dcp_calls, self._dcp_writer = dcp_calls, dcp_writer
+
+    def check(self) -> None:
+        """Raise now what `capture` would say of the state as it is; all ranks call it together.
+
+        Raises:
+            ConfigError: a value has no safe form, or the ranks do not track the same.
+            StoreError: so it is on another rank, or a rank has gone.
+        """
+        self._look_together()
+
+    def capture(self) -> Snapshot:
+        """Return this rank's share as it is now. All ranks call it together, and succeed or fail together.
+
+        Where the tensors are as they were at the save before, no plan is made, and the ranks exchange two
+        short messages: what training waits for is the copy.
+
+        Raises:
+            ConfigError: a value has no safe form, or the ranks do not track the same.
+            StoreError: there is no memory for it, a rank has gone, or it failed on another rank.
+        """
+        with no_collection():
+            return self._capture()
+
+    def _capture(self) -> Snapshot:
+        split, signature, has_changed = self._look_together()
+        if has_changed or self._plan is None:
+            self._plan = self._new_plan(split, signature)
+        plan = self._plan
+        body, is_copy = Consensus(self._world, _nothing).reach(lambda: self._stage(plan, split))
+        catalogue = None if plan.catalogue is None else plan.catalogue.to_json()
+        return Snapshot(body, split.state, catalogue, is_copy=is_copy)
+
+    def warm(self) -> None:
+        """Have the buffer that a save takes about now put into memory, by a thread; return at once.
+
+        Raises:
+            ConfigError: a value has no safe form.
+        """
+        split = self._split()
+        share = sum(t.nbytes for t in split.shared.values() if not tensors.is_sharded(t)) // self._world.size
+        mine = [_local(t) for t in split.shared.values() if tensors.is_sharded(t)] + [*split.own.values()]
+        try:
+            self._staging.warm(share + sum(tensor.nbytes for tensor in mine))
+        except NoRoom as error:
+            log.debug("%s", error)  # the save will say so, and go another way
+
+    def restore(self, manifest: Manifest, registry: Registry, between: Callable[[], None]) -> None:
+        """Put everything back as the manifest says, on as many ranks as there are now; all call it together.
+
+        No object is touched unless every byte that any rank needs has been verified.
+
+        Args:
+            manifest: of a checkpoint, by one rank or by many.
+            registry: of the run.
+            between: called several times a second; what it raises ends it on all ranks.
+
+        Raises:
+            CheckpointCorrupt: something does not verify, on some rank.
+            StoreError: the store cannot be read, or the checkpoint is sound, but of another program.
+        """
+        loading = Loading(self._state, self._staging, self._world, insists=self._insists)
+        loading.load(manifest, registry.store, between, group_of(self._world))
+
+    def _split(self) -> Split:
+        objects = self._state.objects
+        sharing.refuse_foreign(objects)
+        import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
+
+        with torch.no_grad():  # else each look at a DTensor's part is an operation of its own
+            state, flat = self._state.encode(sharded=True)
+        return sharing.split(objects, state, flat, is_first=self._world.is_first)
+
+    def _look_together(self) -> tuple[Split, object, bool]:
+        """Return what there is to save, and whether any rank has to have a new plan for it."""
+        problem: Exception | None = None
+        row: list[Any]
+        try:
+            split = self._split()
+            signature = _signature(split)
+            has_changed = self._plan is None or self._plan.signature != signature
+            row = ["", has_changed, _digest(split)]
+        except (ConfigError, StoreError) as error:
+            problem = error
+            row = [str(error), True, 0]
+        rows: list[Any] = self._world.everyone(row)
+        if problem is not None:
+            raise problem
+        for rank, (told, _, digest) in enumerate(rows):
+            if told:
+                raise StoreError(f"rank {rank}: {told}")
+            if digest != rows[0][2]:
+                raise ConfigError(
+                    f"rank {rank} tracks other models than rank 0, or of other shapes: all must "
+                    f"track the same (tensors that differ by rank must be DTensors, as FSDP2 makes them)"
+                )
+        return split, signature, any(row[1] for row in rows)
+
+    def _new_plan(self, split: Split, signature: object) -> _Plan:
+        self._plan = None
+        owners = sharing.owners(self._state.objects, split.shared, self._world.size)
+        planner = self._dcp_writer.Planner(owners, self._world.rank)
+        writer = self._dcp_writer.Writer(self._world.rank, split.own)
+        self._dcp_calls.plan_save(split.shared, writer, planner, group_of(self._world))
+        if writer.written is None:
+            raise AssertionError("torch has planned nothing")
+        own = self._world.everyone(own_to_json(writer.written.own))
+        catalogue = None
+        if self._world.is_first:
+            catalogue = Catalogue(writer.entries, [own_from_json(places) for places in own])
+        return _Plan(signature, planner, writer.written, catalogue)
+
+    def _stage(self, plan: _Plan, split: Split) -> tuple[Body, bool]:
+        import torch  # noqa: PLC0415 - as above
+
+        plan.planner.set_up_planner(split.shared)
+        named: dict[str, torch.Tensor] = dict(split.own)
+        with torch.no_grad():  # likewise
+            for name, item in plan.written.items.items():
+                named[name] = plan.planner.resolve_data(item)  # type: ignore[assignment]  # bytes are refused
+        layout = plan.written.layout
+        size = layout.size_bytes
+        try:
+            self._staging.settle()
+            buffer = self._staging.reserve(size)
+        except NoRoom as error:
+            return self._streamed(Streamed(layout, named), error), False
+        try:
+            if self._places is None or self._places.layout is not layout or not self._is_here(self._places):
+                self._places = Places(layout, buffer)
+            self._places.fill(named)
+        except RuntimeError as error:  # torch's own lack of memory is one
+            raise StoreError(f"cannot copy {size} bytes of state: {error!r}") from error
+        return Held(buffer, part_bytes_for(size), self._staging.fd), True
+
+    def _is_here(self, places: Places) -> bool:
+        return self._staging.holds(places.buffer)
+
+    def _streamed(self, body: Streamed, reason: NoRoom) -> Streamed:
+        if body.part_bytes > self._staging.available_bytes:
+            raise NoRoom(f"{reason}: not even for a part of {body.part_bytes} bytes") from reason
+        if not self._has_warned:
+            log.warning(
+                "%s: each save is sent in parts straight from the tensors, and training waits until it is "
+                "durable; a machine with more memory, or a limit that is higher, would end that",
+                reason,
+            )
+            self._has_warned = True
+        return body
+
+
+def group_of(world: World) -> ProcessGroup | None:
+    """Return the process group by which the ranks plan together; None: this process is alone."""
+    return world.front.process_group if isinstance(world, Ranks) else None
+
+
+def _nothing() -> None:
+    """Let the ranks go on: a stop does not end a save."""
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    local: torch.Tensor = tensor.to_local()
+    return local
+
+
+def _signature(split: Split) -> object:
+    return [
+        (name, tensor.dtype, tensor.shape, getattr(tensor, "placements", None), name in split.own)
+        for group in (split.shared, split.own)
+        for name, tensor in group.items()
+    ]
+
+
+def _digest(split: Split) -> int:
+    """Return a checksum of what must be the same on all ranks; of the same program everywhere."""
+    rows = [
+        [name, str(tensor.dtype), list(tensor.shape), tensors.is_sharded(tensor)]
+        for name, tensor in sorted(split.shared.items())
+    ]
+    return zlib.crc32(json.dumps(rows).encode())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of a run's state is the same on all ranks, and which rank writes what of it.
+
+Models, optimizers, schedulers and scalers of torch are of all ranks together: the first rank's word counts,
+and their tensors are spread over the ranks. Everything else (random generators, loaders, objects of the
+program) is each rank's own. Nothing is copied or sent here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotwatch.errors import ConfigError
+from spotwatch.model import JSON
+from spotwatch.train.ranks.catalogue import names_in
+from spotwatch.train.state import tensors
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The state of one rank, apart."""
+
+    state: JSON
+    """What goes into this rank's part of the manifest."""
+    shared: dict[str, torch.Tensor]
+    """Tensors of all ranks together, by name."""
+    own: dict[str, torch.Tensor]
+    """Tensors of this rank alone."""
+
+
+def is_shared(thing: object) -> bool:
+    """Tell whether an object is the same on all ranks, but for the parts of its tensors."""
+    import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
+
+    kinds = (
+        torch.nn.Module,
+        torch.optim.Optimizer,
+        torch.optim.lr_scheduler.LRScheduler,
+        torch.amp.grad_scaler.GradScaler,
+    )
+    return isinstance(thing, kinds)
+
+
+def refuse_foreign(objects: Mapping[str, object]) -> None:
+    """Raise `ConfigError` for what keeps parts of tensors in a form that only its own library reads."""
+    problems = []
+    for name, thing in objects.items():
+        if any(base.__name__ == "FullyShardedDataParallel" for base in type(thing).__mro__):
+            problems.append(f"{name}: FSDP1 cannot be saved; use torch.distributed.fsdp.fully_shard (FSDP2)")
+        if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(thing).__mro__):
+            problems.append(f"{name}: ZeroRedundancyOptimizer cannot be saved; use FSDP2")
+    if problems:
+        raise ConfigError(*problems)
+
+
+def split(
+    objects: Mapping[str, object], state: Any, flat: Mapping[str, torch.Tensor], *, is_first: bool
+) -> Split:
+    """Return what this rank's state is made of.
+
+    A tensor that an object of all ranks names is of all ranks, and so is every DTensor.
+
+    Args:
+        objects: that are tracked.
+        state: as `State.encode` returns it.
+        flat: the tensors that it names.
+        is_first: whether this is the first rank, which writes for all.
+    """
+    together = [name for name, thing in objects.items() if is_shared(thing)]
+    named = set(names_in([state["objects"][name] for name in together]))
+    shared = {name: t for name, t in flat.items() if name in named or tensors.is_sharded(t)}
+    kept = {name: value for name, value in state["objects"].items() if is_first or name not in together}
+    return Split(
+        {"objects": kept, "rng": state["rng"]},
+        shared,
+        {name: tensor for name, tensor in flat.items() if name not in shared},
+    )
+
+
+def owners(objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], ranks: int) -> dict[str, int]:
+    """Return which rank writes each tensor that all of them hold whole; the same on every rank.
+
+    Buffers are the first rank's, as DistributedDataParallel has it: it gives them to the others before each
+    forward pass, so what the others have may differ. All else goes to whoever has least so far.
+    """
+    import torch  # noqa: PLC0415 - as above
+
+    whole = {name: tensor for name, tensor in shared.items() if not tensors.is_sharded(tensor)}
+    buffers = {
+        f"{name}/{path}"
+        for name, thing in objects.items()
+        if isinstance(thing, torch.nn.Module)
+        for path, _ in thing.named_buffers(remove_duplicate=False)
+    }
+    load = [0] * ranks
+    result = {}
+    for name, tensor in sorted(whole.items(), key=lambda item: (-item[1].nbytes, item[0])):
+        rank = 0 if name in buffers else load.index(min(load))
+        load[rank] += tensor.nbytes
+        result[name] = rank
+    return result

@@ -17,6 +17,7 @@ from spotwatch.drill.plan import Plan
 from spotwatch.drill.timeline import Timeline
 from spotwatch.errors import StoreError
 from spotwatch.train.store import Store, open_store
+from spotwatch.train.stores.directory import DirectoryStore
 
 _OURS = (sys.executable, "-m", "spotwatch.drill.trainer")
 
@@ -100,6 +101,8 @@ class Scene:
             store = self.store(name)
             for entry in list(store.list()):
                 store.delete(entry.key)
+            if isinstance(store, DirectoryStore):
+                store.remove()
         except StoreError as error:
             return f"checkpoints of run {self.run_id(name)} are left in {self.store_url}: {error}"
         return ""

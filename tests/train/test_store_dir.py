@@ -304,3 +304,15 @@ def test_the_lock_is_no_object(store: DirectoryStore) -> None:
     assert [e.key for e in store.list()] == ["LEASE"]
     with (store.root / ".lock").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_root_is_removed_only_when_it_is_empty(tmp_path: Path) -> None:
+    """The lock goes with it; a directory that still holds an object stays as it is."""
+    store = DirectoryStore(tmp_path / "run")
+    store.put_if("LEASE", b"1", None)
+    store.remove()
+    assert store.get("LEASE", most_bytes=9) == b"1"
+    store.delete("LEASE")
+    store.remove()
+    assert not store.root.exists()
+    store.remove()

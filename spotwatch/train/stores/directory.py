@@ -183,6 +183,14 @@ class DirectoryStore:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
 
+    def remove(self) -> None:
+        """Remove the root, lock included, once it holds nothing else; nobody may be using it."""
+        with told(f"remove {self.root}"):
+            if not any(self.list()):
+                (self.root / LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    self.root.rmdir()
+
     def abort_uploads(self) -> int:
         """Remove the temporary files that nobody finishes any more; return how many."""
         removed = 0

@@ -6,6 +6,8 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +26,11 @@ def staging() -> Iterator[Staging]:
     made = Staging()
     yield made
     made.close()
+
+
+def _wait_warm(staging: Staging) -> None:
+    while staging.is_warming:
+        time.sleep(0.001)
 
 
 def test_nothing_is_taken_before_it_is_asked_for(staging: Staging) -> None:
@@ -80,7 +87,7 @@ def test_without_a_descriptor_there_is_a_buffer_all_the_same(
     view = staging.reserve(MIB)
     view[:2] = b"ab"
     staging.warm(MIB)
-    staging.wait_warm()
+    _wait_warm(staging)
     assert staging.fd is None
     assert bytes(staging.reserve(MIB)[:2]) == b"ab"
     assert len(staging.reserve(9 * MIB)) == 9 * MIB
@@ -108,6 +115,17 @@ def test_only_what_is_new_must_fit() -> None:
     staging.close()
 
 
+def test_a_download_needs_no_room_but_its_own() -> None:
+    """What a streaming run saved on a machine is taken back there, where a save would be refused."""
+    staging = Staging(lambda: 100 * MIB)
+    with pytest.raises(NoRoom):
+        staging.reserve(100 * MIB)
+    assert len(staging.reserve(100 * MIB, margin_bytes=0)) == 100 * MIB
+    with pytest.raises(NoRoom, match="takes 300 MiB of memory, and 100 MiB are available"):
+        staging.reserve(300 * MIB, margin_bytes=0)
+    staging.close()
+
+
 def test_a_size_that_no_machine_has_is_no_room(staging: Staging) -> None:
     """Where the memory's reading knows no limit, the system's refusal is told as the same error."""
     vast = Staging(lambda: 2**70)
@@ -125,7 +143,7 @@ def test_a_warm_buffer_is_written_without_page_faults(staging: Staging) -> None:
     """After warming, writing to each page meets memory that is there and mapped."""
     size = 64 * MIB
     staging.warm(size)
-    staging.wait_warm()
+    _wait_warm(staging)
     assert staging.fd is not None
     assert os.fstat(staging.fd).st_blocks * 512 >= size
     view = staging.reserve(size)
@@ -139,16 +157,38 @@ def test_warming_keeps_what_is_there(staging: Staging) -> None:
     view = staging.reserve(32 * MIB)
     staging.warm(32 * MIB)
     view[:] = b"\x07" * len(view)
-    staging.wait_warm()
+    _wait_warm(staging)
     assert view[:: 4096 * 64].tobytes() == b"\x07" * 128
 
 
 def test_warming_twice_starts_no_thread(staging: Staging) -> None:
     """What is warm already costs nothing to warm again, so that each save may ask."""
     staging.warm(8 * MIB)
-    staging.wait_warm()
+    _wait_warm(staging)
     staging.warm(8 * MIB)
     assert not staging.is_warming
+
+
+def test_without_a_thread_the_buffer_stays_cold_and_whole(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit on threads costs the quick first copy and one line, not the save; later it may be warmed."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    caplog.set_level("INFO", "spotwatch.train")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            staging.warm(8 * MIB)
+            staging.settle()
+    assert caplog.text.count("stays cold") == 1
+    assert not staging.is_warming
+    staging.reserve(8 * MIB)[:2] = b"ab"
+    staging.warm(8 * MIB)
+    _wait_warm(staging)
+    assert bytes(staging.reserve(2)) == b"ab"
 
 
 def test_warming_ends_early_when_the_buffer_goes() -> None:
@@ -218,14 +258,14 @@ def test_the_whole_buffer_is_pinned_once_and_let_go_before_it_moves(staging: Sta
     """A copy that crossed the end of what is pinned would fail, and so would memory unmapped while pinned."""
     for _ in range(2):
         staging.warm(4 * MIB)
-        staging.wait_warm()
+        _wait_warm(staging)
     ((_, address, size, flags),) = cuda.calls
     assert (size, flags) == (staging.size_bytes, 1)
     assert cuda.used == [3], "on the device that the trainer uses"
     staging.reserve(32 * MIB)
     assert cuda.calls[1:] == [("unregister", address)]
     staging.warm(32 * MIB)
-    staging.wait_warm()
+    _wait_warm(staging)
     assert cuda.calls[2][0] == "register"
     assert staging.is_pinned
     staging.close()
@@ -239,7 +279,7 @@ def test_a_refusal_to_pin_is_said_once(
     cuda.status = 2
     for _ in range(2):
         staging.warm(4 * MIB)
-        staging.wait_warm()
+        _wait_warm(staging)
     assert not staging.is_pinned
     assert [call[0] for call in cuda.calls] == ["register"]
     assert caplog.text.count("does not pin the staging buffer (error 2)") == 1

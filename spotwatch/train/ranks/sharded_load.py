@@ -162,7 +162,7 @@ class Loading:
     ) -> dict[int, list[memoryview]]:
         sizes = {rank: covering_bytes(manifest.files[rank], wanted) for rank, wanted in ranges.items()}
         room = {rank: -(-size // _ALIGNED_BYTES) * _ALIGNED_BYTES for rank, size in sizes.items()}
-        buffer = self._staging.reserve(sum(room.values()))
+        buffer = self._staging.reserve(sum(room.values()), margin_bytes=0)
         result = {}
         at = 0
         for rank, wanted in ranges.items():

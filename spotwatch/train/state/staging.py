@@ -54,6 +54,7 @@ class Staging:
         self._warmer: threading.Thread | None = None
         self._warm_to = 0
         self._stop_warming = threading.Event()
+        self._has_told_cold = False
 
     @property
     def fd(self) -> int | None:
@@ -75,17 +76,22 @@ class Staging:
         """Tell whether CUDA knows the buffer, so that it copies into it without waiting."""
         return self._pinned_at is not None
 
-    def reserve(self, size_bytes: int) -> memoryview:
+    def reserve(self, size_bytes: int, *, margin_bytes: int = _MARGIN_BYTES) -> memoryview:
         """Return the first `size_bytes` of the buffer, larger than before if need be, with what they hold.
 
         Whoever keeps a view from before it grew sees the same memory where there is a descriptor, and old
         memory where there is none.
 
+        Args:
+            size_bytes: of the view.
+            margin_bytes: what must stay free beside a buffer that grows, but no more than it grows by. A save
+                that is refused goes another way; a download has none, and passes 0.
+
         Raises:
             NoRoom: it would have to grow, and there is no memory for that; it is as it was.
         """
         if self._map is None or size_bytes > len(self._map):
-            self._grow(size_bytes)
+            self._grow(size_bytes, margin_bytes)
         if self._map is None:
             return memoryview(bytearray())
         return memoryview(self._map)[:size_bytes]
@@ -108,10 +114,18 @@ class Staging:
         self._stop_warming.clear()
         # A thread begins on the first device, where each process of a run would leave a context of its own.
         device = sys.modules["torch"].cuda.current_device() if self._can_pin() else None
-        self._warmer = threading.Thread(
+        warmer = threading.Thread(
             target=self._warm, args=(self._map, size_bytes, device), name="spotwatch-warm", daemon=True
         )
-        self._warmer.start()
+        try:
+            warmer.start()
+        except RuntimeError as error:  # a limit on threads, as of a container
+            if not self._has_told_cold:
+                log.info("the staging buffer stays cold: saves may take longer (%s)", error)
+            self._has_told_cold = True
+            return
+        # Not before: one that never started cannot be joined.
+        self._warmer = warmer
 
     @property
     def is_warming(self) -> bool:
@@ -128,11 +142,6 @@ class Staging:
             self._warmer.join()
             self._warmer = None
 
-    def wait_warm(self) -> None:
-        """Wait until the warming is done."""
-        if self._warmer is not None:
-            self._warmer.join()
-
     def close(self) -> None:
         """Let the memory go; what is left of it goes with the last view."""
         self.settle()
@@ -142,13 +151,15 @@ class Staging:
         self._fd = None
         self._close_fd()
 
-    def _grow(self, size_bytes: int) -> None:
+    def _grow(self, size_bytes: int, margin_bytes: int) -> None:
         wanted = -(-(size_bytes + size_bytes // _SLACK) // _ROUND_BYTES) * _ROUND_BYTES
-        more = wanted - (self.size_bytes if self._fd is not None else 0)
+        # The slack is memory only once it is written to, which a buffer that is just large enough never sees.
+        taken = wanted if margin_bytes else size_bytes
+        more = taken - (self.size_bytes if self._fd is not None else 0)
         free = self._available()
-        if more + min(more, _MARGIN_BYTES) > free:
+        if more + min(more, margin_bytes) > free:
             raise NoRoom(
-                f"a copy of the state takes {wanted / _MIB:.0f} MiB of memory, "
+                f"a copy of the state takes {taken / _MIB:.0f} MiB of memory, "
                 f"and {free / _MIB:.0f} MiB are available"
             )
         try:

@@ -178,6 +178,12 @@ def test_a_loader_without_state_is_refused() -> None:
         State().track({"loader": [1]})
 
 
+def test_a_class_is_refused() -> None:
+    """Parentheses that were forgotten are told where they were, not by the first save."""
+    with pytest.raises(ConfigError, match="model is the class Linear, not an object of it"):
+        State().track({"model": nn.Linear})
+
+
 def test_nothing_changes_when_a_part_cannot_be_read() -> None:
     """State is read whole before anything is restored."""
     trainer = _Trainer()

@@ -71,6 +71,9 @@ class State:
             thing = unwrapped(thing)  # noqa: PLW2901 - from here on it is the model that is meant
             if name in self._objects or "/" in name:
                 problems.append(f"track: the name {name!r} is taken or contains a slash")
+            elif isinstance(thing, type):
+                # Its state_dict is there, and fails only once a save calls it.
+                problems.append(f"track: {name} is the class {thing.__qualname__}, not an object of it")
             elif hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
                 self._objects[name] = (thing, thing.state_dict, thing.load_state_dict)
             elif (pair := rng.adapter(thing)) is not None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from datetime import timedelta
+from threading import current_thread
 from time import monotonic, sleep
+from types import FrameType
 from typing import TYPE_CHECKING
 
+from spotwatch.clock import SystemClock
 from spotwatch.errors import StoreError
-from spotwatch.model import JSON
+from spotwatch.model import JSON, to_rfc3339
 
 if TYPE_CHECKING:
     import torch
@@ -23,9 +27,14 @@ log = logging.getLogger("spotwatch.train")
 
 # One rank may evaluate for hours while the others wait for it. A rank that has died is noticed at once, by
 # its connection; this limit is for a machine that has vanished without a word.
-_LONGEST_WAIT = timedelta(hours=24)
+_LONGEST_WAIT_HOURS = 24
+# A wait may be all right: only one that lasts is told, and again for those who read the last lines alone.
+_TELL_AFTER_SECONDS = 60.0
+_TELL_AGAIN_SECONDS = 600.0
 _FIRST_NAP_SECONDS = 2e-5
 _LONGEST_NAP_SECONDS = 2e-3
+_PACKAGE = "spotwatch."
+_OWN_THREADS = "spotwatch-"
 # What fits into the first exchange costs no second one.
 _INLINE_BYTES = 2048
 _LENGTH_BYTES = 8
@@ -59,7 +68,9 @@ class Group:
         import torch.distributed as dist  # noqa: PLC0415 - trainers bring it; this package does not need it
 
         try:
-            self.process_group: ProcessGroup = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
+            self.process_group: ProcessGroup = dist.new_group(
+                backend="gloo", timeout=timedelta(hours=_LONGEST_WAIT_HOURS)
+            )
         except RuntimeError as error:
             raise StoreError(f"the ranks cannot connect with each other by gloo: {error}") from error
         self._size = dist.get_world_size()
@@ -122,11 +133,17 @@ class Group:
 
 def _wait(work: Work, limit_seconds: float | None = None) -> bool:
     # Not Work.wait from the start: inside it no signal handler of Python's would run, for hours.
-    end = None if limit_seconds is None else monotonic() + limit_seconds
+    begun_at = monotonic()
+    end = None if limit_seconds is None else begun_at + limit_seconds
+    tell_at = begun_at + _TELL_AFTER_SECONDS
     nap = _FIRST_NAP_SECONDS
     while not work.is_completed():
-        if end is not None and monotonic() >= end:
+        now = monotonic()
+        if end is not None and now >= end:
             return False
+        if now >= tell_at:
+            tell_at = now + _TELL_AGAIN_SECONDS
+            _tell(now - begun_at)
         sleep(nap)
         nap = min(2 * nap, _LONGEST_NAP_SECONDS)
     try:
@@ -136,5 +153,30 @@ def _wait(work: Work, limit_seconds: float | None = None) -> bool:
     return True
 
 
+def _tell(waited_seconds: float) -> None:
+    if current_thread().name.startswith(_OWN_THREADS):
+        return  # it waits for the uploads of all ranks, which may last
+    log.warning(
+        "training has waited since %s, for %.0f s, for the other ranks of this run, in %s. A rank may be "
+        "busy alone (evaluating, or with its store), or wait in another collective, and then no wait ends: "
+        "DistributedDataParallel.join() is not supported, and each rank must call step() equally often",
+        to_rfc3339(SystemClock().now() - timedelta(seconds=waited_seconds)),
+        waited_seconds,
+        _call(),
+    )
+
+
+def _call() -> str:
+    """Return which call of this package the program is in, and where it stands in the program."""
+    name = ""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the traceback module reads files for it
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        name, frame = frame.f_code.co_name, frame.f_back
+    where = "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{name}(){where}"
+
+
 def _gone(error: RuntimeError) -> StoreError:
-    return StoreError(f"a rank of this run has gone, or has not answered for {_LONGEST_WAIT}: {error}")
+    return StoreError(
+        f"a rank of this run has gone, or has not answered for {_LONGEST_WAIT_HOURS} hours: {error}"
+    )

@@ -144,3 +144,11 @@ def test_a_world_size_that_is_none_is_refused(size: str) -> None:
     """The message names the variable and its value."""
     with pytest.raises(ConfigError, match=f"WORLD_SIZE='{size}'"):
         open_world({"WORLD_SIZE": size})
+
+
+@pytest.mark.parametrize("size", ["1", "two", 0, -1, 1.0, True])
+def test_a_world_size_that_is_given_and_is_none_is_refused(size: Any) -> None:
+    """The message names the argument and its value, whatever the launcher says."""
+    for environ in ({}, {"WORLD_SIZE": "1"}):
+        with pytest.raises(ConfigError, match=f"world_size={size!r}: wants a whole number, at least 1"):
+            open_world(environ, size)

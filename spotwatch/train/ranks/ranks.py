@@ -19,6 +19,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.model import JSON
+from spotwatch.train import arguments
 from spotwatch.train.ranks.agreement import Agreed, agreed, row, stride_after
 from spotwatch.train.ranks.group import Group, Round
 from spotwatch.train.world import Alone, Wish, World
@@ -36,9 +37,12 @@ def open_world(environ: Mapping[str, str], world_size: int | None = None) -> Wor
         world_size: 1: this process is a run of its own whatever launched it; None: as launched.
 
     Raises:
-        ConfigError: this process is one of several, but they are not connected with each other.
+        ConfigError: `world_size` is no whole number from 1 on; or this process is one of several, but they
+            are not connected with each other.
         StoreError: they are, but gloo cannot connect them once more.
     """
+    if world_size is not None:
+        world_size = arguments.whole("world_size", world_size)
     connected = _connected_ranks()
     if world_size is None:
         text = environ.get("WORLD_SIZE") or str(connected or 1)

@@ -27,13 +27,16 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     return number
 
 
-def seconds(name: str, value: object, *, may_be_zero: bool = False) -> float:
+def seconds(name: str, value: object, *, may_be_zero: bool = False, least: float = 0.0) -> float:
     """Return `value` as a float; infinite is allowed and means for ever.
 
     Raises:
-        ConfigError: it is no number, or negative, or zero where that makes no sense.
+        ConfigError: it is no number, or negative, or zero where that makes no sense, or below `least`.
     """
-    return _real(name, value, "seconds", may_be_zero=may_be_zero)
+    number = _real(name, value, "seconds", may_be_zero=may_be_zero)
+    if number < least:
+        raise ConfigError(f"{name}={value!r}: wants seconds, at least {least:g}")
+    return number
 
 
 def rate(name: str, value: object) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.train import Checkpointer
+from spotwatch.train import Checkpointer, arguments
 
 from .conftest import Make, dirs, train
 
@@ -83,3 +83,11 @@ def test_what_is_no_step_is_refused_at_the_first(make: Make, step: Any) -> None:
     for use in (ck.step, ck.save):
         with pytest.raises(ConfigError, match="whole number of finished steps"):
             use(step)
+
+
+@pytest.mark.parametrize("value", [0.999, np.float32(0.5), 1e-300])
+def test_a_time_that_is_too_short_is_refused(value: Any) -> None:
+    """What cannot work is said at once, with what would."""
+    with pytest.raises(ConfigError, match=r"lease_seconds=.*: wants seconds, at least 1$"):
+        arguments.seconds("lease_seconds", value, least=1.0)
+    assert arguments.seconds("lease_seconds", 1, least=1.0) == 1.0

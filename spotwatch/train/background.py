@@ -6,10 +6,12 @@ It knows nothing of checkpoints. The thread does not keep the interpreter from e
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, NoReturn, TypeVar
 
+log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
 # Python runs signal handlers between waits of the main thread; a wait without end would hold them up.
@@ -44,20 +46,36 @@ class Background(Generic[T]):
                 self._result = lambda: value
             self.done = True
 
-        self._thread = threading.Thread(target=run, name="spotwatch-save", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=run, name="spotwatch-save", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # No thread is to be had, for lack of memory or by a limit: then the caller waits.
+            log.warning("%s: training waits for this save", error)
+            run()
 
-    def join(self) -> None:
-        """Wait until nothing is under way; signals are handled meanwhile."""
+    def join(self, is_hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until nothing is under way; signals are handled meanwhile.
+
+        Args:
+            is_hopeless: asked now and then; True: wait no longer.
+
+        Returns:
+            Whether nothing is under way any more.
+        """
         while self._thread is not None and self._thread.is_alive():
+            if is_hopeless():
+                return False
             self._thread.join(_TICK_SECONDS)
+        return True
 
     def take(self) -> T:
         """Return the result of the work that is done, or raise what it raised."""
-        self.join()
+        if not self.done:
+            raise RuntimeError("the work is not over")
         result, self._thread, self._result, self.done = self._result, None, None, False
-        if result is None:
-            raise RuntimeError("nothing was begun")
+        assert result is not None  # noqa: S101 - set before `done` was
         return result()
 
 

@@ -36,6 +36,7 @@ DURABLE = 75
 NOT_DURABLE = 76
 TAKEN = 77
 
+_LEAST_LEASE_SECONDS = 1.0
 _NOT_RESUMED = (
     "resume() was not called: call it before the loop, also for a run that begins (it returns 0 then); "
     "without it a save could put the run back to an earlier step"
@@ -74,7 +75,7 @@ class Checkpointer:
         patience_seconds: how long `resume` asks a store again that refuses.
         give_up_after: this many failed saves in a row raise; None never does.
         most_bytes_per_second: what an upload of this process may take of the link; None: all.
-        lease_seconds: after so long without a sign of life another machine may go on with the run.
+        lease_seconds: after so long without a sign of life others may go on with the run; at least 1.
         environ: instead of `os.environ`.
 
     Raises:
@@ -119,7 +120,7 @@ class Checkpointer:
             world_size=world_size,
             allow_resize=allow_resize or options.is_set(env, "SPOTWATCH_ALLOW_RESIZE"),
             patience_seconds=arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True),
-            lease_seconds=arguments.seconds("lease_seconds", lease_seconds),
+            lease_seconds=max(arguments.seconds("lease_seconds", lease_seconds), _LEAST_LEASE_SECONDS),
             on_lost=self._on_lost,
         )
         self._allow_fresh = allow_fresh or options.is_set(env, "SPOTWATCH_ALLOW_FRESH")
@@ -128,6 +129,7 @@ class Checkpointer:
         self._healthy: Health = True
         self._wants_out = False
         self._exit_code: int | None = None
+        self._pid = os.getpid()
         speaks = not options.is_one_of_many(env, world_size)
         self._link = Link(self.run_id, env, lambda: self._step, speaks=speaks)
         self._saver = Saver(self._life.registry, self._schedule, self._link, keep, give_up_after)
@@ -147,8 +149,10 @@ class Checkpointer:
         None is passed over, so that an unused scaler needs no `if`. The global random state is always saved.
 
         Raises:
-            ConfigError: an object can be neither read nor restored.
+            ConfigError: an object can be neither read nor restored, or `resume` was called already.
         """
+        if self._stage in (_Stage.RESUMED, _Stage.INSIDE):
+            raise ConfigError("track() after resume(): what it names would be saved, and was not restored")
         self._state.track(objects)
 
     def resume(self) -> int:
@@ -166,6 +170,7 @@ class Checkpointer:
             raise ConfigError("nothing is tracked; call track(model=..., optimizer=...) before resume()")
         self._exit_code = None
         self._wants_out = False
+        self._pid = os.getpid()
         self._saver.end()
         self._link.begin()
         heart = self._link.heart
@@ -266,7 +271,16 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._pid:
+            return  # a child that was forked inside the loop: run, status and signals are its parent's
         self._stage = _Stage.LEFT
+        try:
+            self._leave(kind, error)
+        except BaseException as failure:
+            self._end("failed", repr(failure))
+            raise
+
+    def _leave(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         if kind is not None:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:

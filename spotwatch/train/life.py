@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Mapping
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
@@ -80,6 +81,7 @@ class Life:
         )
         self._lease.on_lost = on_lost
         self._has_lease = False
+        self._pid = os.getpid()
         self._resume: Resume | None = None
         self._sharded: Sharded | None = None
 
@@ -122,7 +124,8 @@ class Life:
         if self.world.size > 1 or any(is_sharded(tensor) for tensor in flat.values()):
             self._sharded = self._new_sharded()
             self._sharded.check()
-        atexit.register(self._lease.release, "failed")  # a program that ends before its loop holds nobody up
+        self._pid = os.getpid()
+        atexit.register(self._release_at_exit)
         consensus.tell(lambda: self._take(between, waiting))
         return resume.load(lambda manifest: self._fetch(manifest, between), allow_fresh=allow_fresh)
 
@@ -133,7 +136,7 @@ class Life:
     def warm(self) -> None:
         """Make buffer and store ready for a save of the state as it is now, without waiting for them."""
         # What cannot be saved is the next save's to say; here it would end a training that goes well.
-        with contextlib.suppress(ConfigError, StoreError):
+        with contextlib.suppress(ConfigError, StoreError, RuntimeError):
             (self._sharded or self._state).warm()
             self.registry.store.prepare(self._staging.size_bytes)
 
@@ -147,11 +150,18 @@ class Life:
         Args:
             ended: `stopped`, `finished` or `failed`.
         """
-        atexit.unregister(self._lease.release)
+        if os.getpid() != self._pid:
+            return  # a child that was forked: the run is its parent's
+        atexit.unregister(self._release_at_exit)
         if self._has_lease:
             self._has_lease = False
             self._lease.release(ended)
         self.world.close()
+
+    def _release_at_exit(self) -> None:
+        """Hold nobody up when the program ends before its loop does; a forked child ends nothing."""
+        if os.getpid() == self._pid:
+            self._lease.release("failed")
 
     def _take(self, between: Callable[[], None], waiting: Callable[[str], None]) -> None:
         self.registry.lease_check = self._lease.assert_held

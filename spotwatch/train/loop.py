@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from spotwatch.errors import StoreError
+from spotwatch.errors import ConfigError, StoreError
+from spotwatch.train.last_save import LastSave
 from spotwatch.train.life import Life
 from spotwatch.train.link import Link
 from spotwatch.train.saving import Saver
@@ -73,7 +74,8 @@ class Loop:
 
     def save_at_last(self, step: int, healthy: Health) -> bool:
         """Save, unless this step is saved; tell whether there is a durable checkpoint of what counts."""
-        return self._saver.save_at_last(step, healthy=is_true(healthy))
+        last = LastSave(self._saver, self._schedule, self._link, self._life.world)
+        return last.make(step, healthy=is_true(healthy))
 
     def _wish(self, step: int) -> Wish:
         now, schedule = monotonic(), self._schedule
@@ -102,5 +104,13 @@ class Loop:
 
 
 def is_true(healthy: Health) -> bool:
-    """Return what `healthy` says now."""
-    return bool(healthy() if callable(healthy) else healthy)
+    """Return what `healthy` says now.
+
+    Raises:
+        ConfigError: it is no truth value.
+    """
+    value = healthy() if callable(healthy) else healthy
+    try:
+        return bool(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"healthy: wants True or False, or a function that returns one: {error}") from error

@@ -82,6 +82,7 @@ class Orders:
         self.seq = 0
         """The highest order seen of this boot."""
         self.saved_seq = 0
+        self._passed_seq = 0
         self.stop = False
         """A stop is in force."""
         self.flush = False
@@ -93,6 +94,10 @@ class Orders:
         with self._lock:
             self._runtime_dir, self._paths = runtime_dir, tuple(flags)
             self.look()
+
+    @property
+    def _done_seq(self) -> int:
+        return max(self.saved_seq, self._passed_seq)
 
     @property
     def due(self) -> bool:
@@ -148,18 +153,25 @@ class Orders:
                     self._pause_until = time.monotonic() + pause
             self.look()
 
+    def pass_over(self, mark: Mark) -> None:
+        """Ask for no other save because of `mark`, without an answer to it: another would be no better."""
+        with self._lock:
+            self._passed_seq = max(self._passed_seq, mark.seq)
+            self._handled.update({flag.path: flag.identity for flag in mark.flags})
+            self.look()
+
     def _decide(self) -> None:
         order = self._order
         told = order is not None
         # A stop stays in force until another order replaces it; saving does not end it.
         stands = order is not None and self._standing == (order.do, order.seq)
         self.stop = bool(told and order and order.do is Do.STOP and (not stands or self._is_draining()))
-        asked = bool(told and order and order.do is Do.FLUSH and order.seq > self.saved_seq)
+        asked = bool(told and order and order.do is Do.FLUSH and order.seq > self._done_seq)
         self.flush = asked or any(self._wants(flag) for flag in self._flags)
 
     def _wants(self, flag: Flag) -> bool:
         if flag.seq:
-            return flag.seq > self.saved_seq
+            return flag.seq > self._done_seq
         if self._handled.get(flag.path) == flag.identity:
             return False
         return flag.trusted or time.monotonic() >= self._pause_until

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saves of one run, one at a time: staged while training waits, made durable while it goes on.
 
-When a save is due is in `schedule`, what the loop does next in `checkpointer`, and what one save writes in
-`publication`. Every rank calls the same methods at the same steps.
+When a save is due is in `schedule`, what one save writes in `publication`, and the last one in `last_save`.
+Every rank calls the same methods at the same steps.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,15 +25,12 @@ from spotwatch.train.parts import crc32
 from spotwatch.train.publication import Published, make_durable
 from spotwatch.train.registry.manifest import Manifest
 from spotwatch.train.registry.registry import Registry
-from spotwatch.train.schedule import Schedule, pause_seconds
+from spotwatch.train.schedule import Schedule
 from spotwatch.train.state.state import Snapshot
 from spotwatch.train.world import Alone, World
 
 log = logging.getLogger("spotwatch.train")
 
-# How long a last save is tried again when no deadline is known, and what is left for the exit when one is.
-_LAST_TRIES_SECONDS = 30.0
-_EXIT_SECONDS = 2.0
 _TELL_SECONDS = 1.0
 
 
@@ -81,9 +79,10 @@ class Saver:
         self._staged_step = -1
         self._staged_at = 0.0
         self._told_at = 0.0
+        self._progress = (0, math.inf)
         self._saved = Saved()
         self.saved_step = -1
-        """The step of the newest durable checkpoint of this life; -1: none."""
+        """The step of the newest durable checkpoint of this life, the highest of any rank; -1: none."""
         self.taken = False
         """Another process has gone on with the run: nothing is written any more."""
         self.last_error: Exception | None = None
@@ -94,6 +93,11 @@ class Saver:
     def busy(self) -> bool:
         """Tell whether a save is under way, or its end was not taken note of yet."""
         return self._background.busy
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Return for how long the save under way has sent nothing; 0 when all of this rank's part is sent."""
+        return max(time.monotonic() - self._progress[1], 0.0)
 
     @property
     def has_given_up(self) -> bool:
@@ -119,11 +123,19 @@ class Saver:
         self.last_error = None
         self._saved = Saved(seq=self._saved.seq)
 
-    def end(self) -> None:
-        """Wait for the save under way, if there is one, and take note of how it ended."""
-        if self.busy:
-            self._background.join()
-            self.collect()
+    def end(self, is_hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for the save under way, if there is one, and take note of how it ended.
+
+        Args:
+            is_hopeless: asked now and then; True: wait no longer.
+
+        Returns:
+            Whether none is under way any more.
+        """
+        if not self._background.join(is_hopeless):
+            return False
+        self.collect()
+        return True
 
     def lose(self) -> None:
         """Write nothing any more: another process has gone on with the run. For any thread."""
@@ -139,14 +151,14 @@ class Saver:
             self._take()
         except RunTaken as error:
             log.error("%s", error)  # noqa: TRY400 - the reason is in the message, a trace adds nothing
-        except (StoreError, ConfigError) as error:
+        except Exception as error:  # noqa: BLE001 - counted and told; training is worth more than a save
             self.failed(self._staged_step, error)
 
     def start(self, step: int, *, healthy: bool) -> None:
         """Copy the state and begin to make it durable; failures are counted, not raised."""
         try:
             self._stage(step, healthy=healthy)
-        except (StoreError, ConfigError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self.failed(step, error)
 
     def skip(self, step: int) -> None:
@@ -161,8 +173,13 @@ class Saver:
             *(step, self._staged_step, so_far, self._schedule.skipped),
         )
 
-    def save(self, step: int, *, healthy: bool) -> None:
+    def save(self, step: int, *, healthy: bool, is_hopeless: Callable[[], bool] = lambda: False) -> None:
         """Save now; at return it is durable.
+
+        Args:
+            step: so many are done.
+            healthy: whether it may become the checkpoint to go on from.
+            is_hopeless: asked now and then; True: wait no longer, `busy` stays.
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
@@ -170,41 +187,9 @@ class Saver:
         """
         self.end()
         self._stage(step, healthy=healthy)
+        if not self._background.join(is_hopeless):
+            raise StoreError(f"{self._registry.store.url} has taken no more for {self.quiet_seconds:.0f} s")
         self._take()
-
-    def save_at_last(self, step: int, *, healthy: bool) -> bool:
-        """Save what is not saved, again and again while there is time; tell whether it is durable.
-
-        A save under way is finished first, never begun anew.
-        """
-        self.end()
-        if any(self._world.everyone(self.taken)):
-            self.lose()
-            return False
-        # A rank whose loop was shorter takes part in the last save of the others.
-        if all(self._world.everyone(step == self.saved_step)):
-            self.answer(self._link.orders.mark())
-            return True
-        give_up_at = time.monotonic() + self._seconds_left()
-        self._schedule.failures = 0
-        while True:
-            try:
-                self.save(step, healthy=healthy)
-            except RunTaken:
-                log.exception("step %d is not saved", step)
-                return False
-            except (StoreError, ConfigError) as error:
-                self.failed(step, error)
-                pause = pause_seconds(self._schedule.failures)
-                is_over = isinstance(error, ConfigError) or time.monotonic() + pause > give_up_at
-                # The first rank's clock counts: they try together or not at all.
-                told: Any = self._world.everyone([is_over, pause])[0]
-                if told[0]:
-                    log.exception("step %d is not saved", step)
-                    return False
-                time.sleep(told[1])
-            else:
-                return self.has_durable
 
     def adopt(self, manifest: Manifest) -> None:
         """Take the checkpoint that was restored for the newest durable one."""
@@ -228,9 +213,12 @@ class Saver:
     def _take(self) -> None:
         try:
             done = self._background.take()
-        except RunTaken as error:
-            self.lose()
-            self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
+        except Exception as error:
+            if isinstance(error, RunTaken):
+                self.lose()
+            elif not isinstance(error, (StoreError, ConfigError)):
+                log.exception("a save has failed in a way that was not foreseen")
+            self._link.heart.tell(phase="failed", eta_seconds=None, error=(str(error) or repr(error))[:500])
             raise
         self._schedule.saved(done.took_seconds)
 
@@ -239,10 +227,14 @@ class Saver:
             raise ConfigError("resume() was not called")
         mark = self._link.orders.mark()
         self._staged_step, self._staged_at = step, time.monotonic()
-        healthy = all(self._world.everyone(healthy))
+        rows: list[Any] = self._world.everyone([healthy, step])
+        healthy = all(row[0] for row in rows)
+        # Where loops are of different length, the run has done as many steps as its longest loop.
+        step = max(row[1] for row in rows)
         snapshot = self._capture()
         stall = time.monotonic() - self._staged_at
         job = _Job(step, mark, self._staged_at, stall, snapshot, healthy)
+        self._progress = (0, time.monotonic())
         self._background.start(partial(self._work, job))
         if not snapshot.is_copy:
             self._background.join()  # what is uploaded is the state itself: it must not change meanwhile
@@ -253,6 +245,7 @@ class Saver:
         try:
             return self._make_durable(job)
         finally:
+            self._progress = (0, math.inf)
             self.news = True
 
     def _make_durable(self, job: _Job) -> _Done:
@@ -268,9 +261,7 @@ class Saver:
         if job.healthy:
             self.saved_step = job.step
             self._note(published, job.step, job.stall_seconds if job.snapshot.is_copy else took, took)
-        problem = "" if job.healthy else f"step {job.step} is not healthy: LATEST names what it named before"
-        self._link.heart.tell(phase="durable", eta_seconds=None, error=problem)
-        self.answer(job.mark)  # also of a state that is not healthy: there is no better one to save
+        self._tell_of(job)
         log.info(
             "step %d is %s: %s/%s, %d bytes, %.2f s, training waited %.3f s",
             *(job.step, "durable" if job.healthy else "kept aside, for it is not healthy"),
@@ -282,9 +273,23 @@ class Saver:
         self._link.heart.tell(phase="training", only_in=("durable",))
         return _Done(job.step, took)
 
+    def _tell_of(self, job: _Job) -> None:
+        problem = "" if job.healthy else f"step {job.step} is not healthy: LATEST names what it named before"
+        if job.healthy or self.has_durable:
+            # Of a state that is not healthy too: to go on from, there is nothing better than LATEST.
+            self._link.heart.tell(phase="durable", eta_seconds=None, error=problem)
+            self.answer(job.mark)
+        else:
+            self._link.heart.tell(phase="failed", eta_seconds=None, error=f"{problem}, which is nothing")
+            self._link.orders.pass_over(job.mark)
+
     def _on_part(self, job: _Job, sent_bytes: int) -> None:
         self._registry.lease_check()
         now = time.monotonic()
+        if sent_bytes >= job.snapshot.body.size_bytes:
+            self._progress = (sent_bytes, math.inf)  # the rest is other ranks' and the store's
+        elif sent_bytes != self._progress[0]:
+            self._progress = (sent_bytes, now)
         if sent_bytes and now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
             left = job.snapshot.body.size_bytes - sent_bytes
@@ -302,10 +307,3 @@ class Saver:
             save_seconds=took,
             manifest_crc=published.manifest_crc,
         )
-
-    def _seconds_left(self) -> float:
-        deadline = self._link.orders.deadline
-        seconds = _LAST_TRIES_SECONDS
-        if deadline is not None:
-            seconds = (deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS
-        return min(float(value) for value in self._world.everyone(seconds))  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def describe(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
         return
     rows = document["checkpoints"]
     total = size(sum(row["size_bytes"] for row in rows))
-    yield f"{escape(document['url'])}: {len(rows)} checkpoint{'s' * (len(rows) != 1)}, {total}"
+    yield f"{escape(document['url'])}: {len(rows)} checkpoint{'s' * (len(rows) != 1)}{_faults(rows)}, {total}"
     yield checkpoints_lease.line(document["lease"])
     latest = document["latest"]
     if latest is None:
@@ -143,7 +143,14 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[s
         yield f"{line}{_GAP}{last}".rstrip()
 
 
+_FAULTY = ("damaged", "quarantined", "incomplete")
 _FIGURES = frozenset({"STEP", "GEN", "SIZE", "FILES", "CHECKPOINTS", "PARTS"})
+
+
+def _faults(rows: Sequence[Mapping[str, Any]]) -> str:
+    counts = [(sum(row["state"] == state for row in rows), state) for state in _FAULTY]
+    told = ", ".join(f"{count} {state}" for count, state in counts if count)
+    return f" ({told})" if told else ""
 
 
 def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

@@ -16,11 +16,11 @@ import click
 
 from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._words import size
-from spotwatch.cli.checkpoints_run import answering, find_one, run_options
-from spotwatch.errors import RunTaken, StoreError
+from spotwatch.cli.checkpoints_run import answering, find_one, pointer_of, run_options
+from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError
 from spotwatch.train.registry import pruning
 from spotwatch.train.registry.listing import Found
-from spotwatch.train.registry.manifest import Latest
+from spotwatch.train.registry.manifest import LATEST, Latest
 from spotwatch.train.registry.pruning import LEAST_KEPT, Rules
 from spotwatch.train.registry.registry import Registry
 
@@ -104,10 +104,8 @@ def make_plan(registry: Registry, keep: int, dead_below: int, *, quarantined: bo
         StoreError: the store refuses; or what LATEST names, and hence its parent, cannot be told.
         ConfigError: what LATEST names is of a later version.
     """
-    latest = registry.latest()
-    named: set[str | None] = set()
+    latest, named = _named(registry)
     if latest is not None:
-        named = {latest.dir, registry.manifest(latest.dir, latest.manifest_crc).parent}
         dead_below = max(dead_below, latest.generation)
     found = registry.checkpoints()
     goes = pruning.condemned(found, Rules(keep=keep, named=named, dead_below=dead_below))
@@ -120,6 +118,22 @@ def make_plan(registry: Registry, keep: int, dead_below: int, *, quarantined: bo
         latest,
         tuple((one, _why(one, keep)) for one in goes),
         tuple(one.dir for one in found if one.dir not in names),
+    )
+
+
+def _named(registry: Registry) -> tuple[Latest | None, set[str | None]]:
+    latest, problem = pointer_of(registry)
+    if latest is None and not problem:
+        return None, set()
+    try:
+        if latest is not None:
+            return latest, {latest.dir, registry.manifest(latest.dir, latest.manifest_crc).parent}
+    except CheckpointCorrupt as error:
+        problem = f"it names a damaged checkpoint: {error}"
+    raise StoreError(
+        f"{registry.store.url}/{LATEST}: {problem}. Which checkpoints must stay cannot be told, so none "
+        f"goes: resume the run first, whose next save writes {LATEST} anew; `spotwatch checkpoints verify` "
+        f"says from which checkpoint it would go on"
     )
 
 
@@ -170,7 +184,7 @@ def _ask(count: int, *, is_agreed: bool) -> None:
 def _remove(registry: Registry, plan: Plan) -> Iterator[str]:
     for one, _ in plan.goes:
         # A trainer that has begun meanwhile may have gone back to any of them.
-        if registry.latest() != plan.latest:
+        if pointer_of(registry) != (plan.latest, ""):
             raise StoreError(
                 f"{registry.store.url}: LATEST has moved since the list was made; nothing more goes"
             )

@@ -22,7 +22,7 @@ from spotwatch.clock import SystemClock
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.masking import escape
 from spotwatch.train.registry import inventory, quarantine
-from spotwatch.train.registry.listing import Found
+from spotwatch.train.registry.listing import Candidate, Found
 from spotwatch.train.registry.manifest import Latest
 from spotwatch.train.registry.registry import Registry
 
@@ -108,13 +108,25 @@ class _Check:
         """Return the directory that a resume would try first, of those not found bad.
 
         None: there is none, or it is of a later version, and a resume goes behind none such.
+
+        Raises:
+            StoreError: the store refuses.
         """
         known = {one.dir: one.status for one in self.outcomes}
         for one in self.registry.candidates(self.latest, self.found):
-            status = known.get(one.dir, VERIFIED)
+            status = known.get(one.dir) or self._glance(one)
             if status in (VERIFIED, LATER):
                 return one.dir if status == VERIFIED else None
         return None
+
+    def _glance(self, candidate: Candidate) -> str:
+        try:
+            self.registry.manifest(candidate.dir, candidate.manifest_crc)
+        except CheckpointCorrupt:
+            return BAD
+        except ConfigError:
+            return LATER
+        return VERIFIED
 
     def _judged(self, directory: str) -> str:
         before = next((one for one in self.found if one.dir == directory), None)

@@ -77,6 +77,7 @@ def test_each_checkpoint_has_a_row(root: Path) -> None:
         "created_at", "dir", "files", "generation", "note", "role", "size_bytes", "state", "step",
     ]  # fmt: skip
     text = checkpoints("list", root).out
+    assert ": 7 checkpoints (1 damaged, 1 quarantined, 1 incomplete), " in text
     assert "a bit has turned over" in text
     assert "complete, latest" in text
     assert max(map(len, text.splitlines()[1:])) <= 100

@@ -110,6 +110,8 @@ def test_without_knowing_what_counts_nothing_goes(root: Path, damage: str) -> No
         (root / LATEST).write_bytes(gone.to_bytes())
     told = checkpoints("prune", root, "--keep", "2", "--yes")
     assert told.code == 1
+    assert f"{root.as_uri()}/LATEST: " in told.err
+    assert "resume the run first, whose next save writes LATEST anew" in told.err
     assert steps(root) == [1, 2, 3, 4, 5]
 
 

@@ -134,6 +134,19 @@ def test_an_unreadable_pointer_is_bad(root: Path) -> None:
     assert f"would go on from {directory_of(root, 4).name} (verified just now)" in told.out
 
 
+@pytest.mark.parametrize("is_all", [True, False])
+def test_what_was_not_checked_has_a_manifest_at_least(root: Path, is_all: bool) -> None:
+    """A resume goes behind one that `list` calls damaged, and so does the answer."""
+    for step in (4, 2):
+        flip(file_of(root, step), 50)
+    manifest = directory_of(root, 1) / MANIFEST
+    manifest.unlink()
+    os.mkfifo(manifest)
+    told = checkpoints("verify", root, *(["--all"] if is_all else []), "--json")
+    assert told.code == 1
+    assert told.document["resume"] is None
+
+
 def test_when_nothing_verifies_a_resume_would_refuse(root: Path) -> None:
     """An unhealthy one is no way out, however sound."""
     for step in (1, 2, 4):

@@ -25,6 +25,12 @@ _START_TICKS = 19
 _ENDED_STATES = frozenset("ZXx")
 
 
+def new_writer() -> str:
+    """Return a name for what this process writes, `host:pid:random`; another one at each call."""
+    # Host and process repeat, in containers always: the rest makes it this one and no other.
+    return f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """One process, told apart from every other of any machine.
@@ -52,12 +58,11 @@ class Owner:
         Args:
             writer: empty: a new one is made.
         """
-        host, pid = platform.node(), os.getpid()
+        pid = os.getpid()
         facts = _facts("self")
         return cls(
-            # Host and process repeat, in containers always: the rest makes it this one and no other.
-            writer=writer or f"{host}:{pid}:{secrets.token_hex(8)}",
-            host=host,
+            writer=writer or new_writer(),
+            host=platform.node(),
             pid=pid,
             boot_id=read_boot_id(),
             pid_namespace=_namespace(pid),

@@ -8,15 +8,13 @@ overwritten. It decides neither when to save nor what to do with a failure.
 from __future__ import annotations
 
 import logging
-import os
-import platform
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError, StoreMissing
 from spotwatch.model import JSON
+from spotwatch.train.lease.owner import new_writer
 from spotwatch.train.parts import Body, crc32
 from spotwatch.train.registry import listing, pointer, pruning, quarantine
 from spotwatch.train.registry.listing import Candidate, Found, found_in
@@ -53,8 +51,7 @@ class Registry:
     def __init__(self, store: Store, run_id: str) -> None:
         self.store = store
         self.run_id = run_id
-        # Host and process repeat, in containers always: the rest makes it this one and no other.
-        self.writer = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self.writer = new_writer()
         """The same on all ranks of a run, once it has resumed."""
         self.generation = 1
         """One more than that of the life of the run before this one."""
@@ -64,8 +61,6 @@ class Registry:
         """Directories that did not verify in this life."""
         self.lease_check: Callable[[], None] = _nothing
         """Asked before anything is written; raises `RunTaken` when the run is another's."""
-        self.prune_failures = 0
-        """How often pruning was broken off by the store."""
         self._under_way = ""
         self._probes: frozenset[str] = frozenset()
 
@@ -227,7 +222,7 @@ class Registry:
     def prune(self, keep: int, current: Manifest | None = None) -> list[str]:
         """Remove what is older than the newest `keep` checkpoints, and what saves that died left behind.
 
-        What stays and what goes is said in `pruning`. A failure is counted and logged, and ends the pruning.
+        What stays and what goes is said in `pruning`. A failure is logged, and ends the pruning.
 
         Args:
             keep: how many good ones stay; at least two do.
@@ -245,7 +240,6 @@ class Registry:
             removed.extend(pruning.remove(self.store, pruning.condemned(found_in(entries), rules)))
             self._remove_probes(entries)
         except (StoreError, ConfigError) as error:
-            self.prune_failures += 1
             log.warning("pruning stopped, nothing is lost: %s", error)
         return removed
 

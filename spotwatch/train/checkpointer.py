@@ -36,7 +36,6 @@ DURABLE = 75
 NOT_DURABLE = 76
 TAKEN = 77
 
-_LEAST_LEASE_SECONDS = 1.0
 _NOT_RESUMED = (
     "resume() was not called: call it before the loop, also for a run that begins (it returns 0 then); "
     "without it a save could put the run back to an earlier step"
@@ -120,7 +119,7 @@ class Checkpointer:
             world_size=world_size,
             allow_resize=allow_resize or options.is_set(env, "SPOTWATCH_ALLOW_RESIZE"),
             patience_seconds=arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True),
-            lease_seconds=max(arguments.seconds("lease_seconds", lease_seconds), _LEAST_LEASE_SECONDS),
+            lease_seconds=arguments.seconds("lease_seconds", lease_seconds, least=1.0),
             on_lost=self._on_lost,
         )
         self._allow_fresh = allow_fresh or options.is_set(env, "SPOTWATCH_ALLOW_FRESH")

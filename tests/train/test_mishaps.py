@@ -37,7 +37,7 @@ class Odd(DirectoryStore):
 
 
 def test_what_was_never_healthy_acknowledges_nothing(make: Make, daemon: Daemon, tmp_path: Path) -> None:
-    """No order is answered, no flag removed, while there is nothing to go on from; nor is it saved on and on."""
+    """Without anything to go on from, nothing is answered, no flag removed, and nothing saved on and on."""
     ck, counter = make(every_steps=1000)
     ck.resume()
     flag = daemon.runtime_dir / "checkpoint-now"

@@ -89,13 +89,17 @@ def test_a_store_that_hangs_does_not_hold_up_the_exit(make: Make, tmp_path: Path
     """When no time is left and nothing moves, the answer is 76; an upload that moves is waited for."""
     store = Odd(tmp_path / "store" / "run")
     freed = threading.Event()
+
+    def hang(_on_part: OnPart) -> None:
+        freed.wait(60)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(last_save, "_QUIET_SECONDS", 0.5)
         patch.setattr(last_save, "_TRIES_SECONDS", 0.2)
         ck, counter = make(store, every_steps=1, blocking=False)
         ck.resume()
         with ck:
-            store.deed = lambda _on_part: freed.wait(60) and None
+            store.deed = hang
             counter.train(0)
             assert not ck.step(1)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -177,7 +177,7 @@ class Life:
             (self._sharded or self._new_sharded()).restore(manifest, self.registry, between)
             return
         (file,) = manifest.files
-        view = self._staging.reserve(file.size_bytes)
+        view = self._staging.reserve(file.size_bytes, margin_bytes=0)
         fetch(
             self.registry.store,
             f"{manifest.dir}/{file.name}",

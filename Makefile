@@ -20,7 +20,7 @@ SHELL := bash
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE := $(VENV)/.made
-WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torch)
+WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torchdata)
 test: export TESTS_WITHOUT_TORCH := $(if $(WITH_TORCH),,1)
 
 # Stamps of a .venv whose interpreter no longer starts (half made, moved, upgraded away) say nothing.
@@ -104,4 +104,9 @@ $(MADE)-torch: $(MADE)-venv $(MADE)-package
 	    $(PIP) install --quiet torch; \
 	fi; \
 	$(BIN)/python -c 'import torch; print("torch", torch.__version__)'
+	@touch $@
+
+# What the tests compare our loaders with. Not in an extra: it asks for a torch of pip's own choice, gigabytes.
+$(MADE)-torchdata: $(MADE)-torch $(MADE)-dev
+	$(PIP) install --quiet --no-deps 'torchdata>=0.11'
 	@touch $@

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,14 @@ def staging() -> Iterator[Staging]:
     made = Staging()
     yield made
     made.close()
+
+
+def _is_ours(fd: int) -> bool:
+    # The number may be another file's by now: other threads of this process open theirs.
+    try:
+        return Path(f"/proc/self/fd/{fd}").readlink().name.startswith("memfd:")
+    except OSError:
+        return False
 
 
 def _wait_warm(staging: Staging) -> None:
@@ -136,7 +145,7 @@ def test_a_size_that_no_machine_has_is_no_room(staging: Staging) -> None:
 
 
 def _faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
 def test_a_warm_buffer_is_written_without_page_faults(staging: Staging) -> None:
@@ -197,11 +206,11 @@ def test_warming_ends_early_when_the_buffer_goes() -> None:
     staging.warm(2**36)
     fd = staging.fd
     assert fd is not None
+    assert _is_ours(fd)
     staging.close()
     assert not staging.is_warming
     assert staging.size_bytes == 0
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
+    assert not _is_ours(fd)
 
 
 def test_a_forgotten_buffer_gives_its_descriptor_back() -> None:
@@ -211,8 +220,7 @@ def test_a_forgotten_buffer_gives_its_descriptor_back() -> None:
     fd = staging.fd
     assert fd is not None
     del staging
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
+    assert not _is_ours(fd)
 
 
 class _Cuda:

@@ -88,10 +88,10 @@ def make_durable(
         return {"size_bytes": manifest.size_bytes, "manifest_crc": crc}
 
     mine, problem = _attempt(store)
-    rows: list[dict[str, Any]] = world.everyone_behind(mine)  # type: ignore[assignment]
+    rows: Any = world.everyone_behind(mine)
     if world.is_first:
         mine, problem = _attempt(publish) if problem is None else (mine, problem)
-    outcome: dict[str, Any] = world.everyone_behind(mine if world.is_first else None)[0]  # type: ignore[assignment]
+    outcome: Any = world.everyone_behind(mine if world.is_first else None)[0]
     if problem is not None:
         raise problem
     _expect_no_failure([outcome])

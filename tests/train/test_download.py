@@ -183,7 +183,7 @@ def test_trouble_that_stays_is_told_once_patience_is_over() -> None:
         raise StoreError("403 Forbidden")
 
     store = Wire(refuse)
-    with pytest.raises(StoreError, match=r"403 Forbidden \(1 tries in 0 s\)") as caught:
+    with pytest.raises(StoreError, match=r"403 Forbidden \(tried once in 0 s\)") as caught:
         _fetch(store, _file(store=store))
     assert not isinstance(caught.value, CheckpointCorrupt)
 

@@ -174,7 +174,7 @@ def test_of_many_that_claim_one_has_the_run(run: Run) -> None:
 def test_a_bucket_that_cannot_be_reached_is_no_empty_one(run: Run) -> None:
     """No route, no fresh start."""
     _publish(run.life(), 10)
-    with pytest.raises(StoreError, match="tries in 0 s"):
+    with pytest.raises(StoreError, match="tried once in 0 s"):
         run.resume(run.open(AWS_ENDPOINT_URL="http://127.0.0.1:9"))
 
 

@@ -46,7 +46,8 @@ def patiently(call: Callable[[], T], seconds: float, wait: Callable[[float], Non
             give_up_at = now + seconds if give_up_at is None else give_up_at
             pause = pause_seconds(failures)
             if now + pause > give_up_at:
-                raise StoreError(f"{error} ({failures} {'try' if failures == 1 else 'tries'} in {seconds:g} s)") from error
+                tries = "once" if failures == 1 else f"{failures} times"
+                raise StoreError(f"{error} (tried {tries} in {seconds:g} s)") from error
             log.warning("asking again in %.1f s: %s", pause, error)
             wait(pause)
 

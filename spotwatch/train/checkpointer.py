@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self, SupportsIndex
 
 from spotwatch.errors import ConfigError, RunTaken
-from spotwatch.train import arguments, options
+from spotwatch.train import arguments, last_save, options
 from spotwatch.train.consensus import StoppedElsewhere
 from spotwatch.train.life import Life
 from spotwatch.train.link import Link
@@ -285,7 +285,8 @@ class Checkpointer:
             if self._exit_code is None:
                 self._exit_code = NOT_DURABLE
                 if kind is not KeyboardInterrupt:
-                    self._saver.end()  # what was staged before the failure is sound, and worth its upload
+                    # What was staged before the failure is sound, and worth its upload while that moves.
+                    self._saver.end(lambda: self._saver.quiet_seconds > last_save.QUIET_SECONDS)
             self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
             return
         if self._exit_code is None:

@@ -24,7 +24,7 @@ _TRIES_SECONDS = 30.0
 _EXIT_SECONDS = 2.0
 # A store that has taken nothing for so long, when there is no time left, is not waited for. One that still
 # takes something is: deadlines are often kept late, and an upload cut off is worth nothing.
-_QUIET_SECONDS = 30.0
+QUIET_SECONDS = 30.0
 
 
 class LastSave:
@@ -88,7 +88,7 @@ class LastSave:
                 return self._saver.has_durable
 
     def _is_hopeless(self) -> bool:
-        return self._is_late(0.0) and self._saver.quiet_seconds > _QUIET_SECONDS
+        return self._is_late(0.0) and self._saver.quiet_seconds > QUIET_SECONDS
 
     def _is_late(self, seconds: float) -> bool:
         return time.monotonic() + seconds > self._give_up_at

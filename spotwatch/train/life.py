@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
@@ -32,6 +33,7 @@ from spotwatch.train.world import Alone, World
 log = logging.getLogger("spotwatch.train")
 
 _RENEWALS_PER_TTL = 4
+_RELEASE_SECONDS = 10.0
 
 
 class Life:
@@ -155,13 +157,27 @@ class Life:
         atexit.unregister(self._release_at_exit)
         if self._has_lease:
             self._has_lease = False
-            self._lease.release(ended)
+            self._release(ended)
         self.world.close()
+
+    def _release(self, ended: str) -> None:
+        """Release the lease, but wait for a store that hangs only so long: then the others wait for a TTL."""
+        thread = threading.Thread(target=self._lease.release, args=(ended,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is to be had, for lack of memory or because the interpreter ends
+            self._lease.release(ended)
+            return
+        thread.join(_RELEASE_SECONDS)
+        if thread.is_alive():
+            log.warning(
+                "the lease is not released after %.0f s: others wait for it to expire", _RELEASE_SECONDS
+            )
 
     def _release_at_exit(self) -> None:
         """Hold nobody up when the program ends before its loop does; a forked child ends nothing."""
         if os.getpid() == self._pid:
-            self._lease.release("failed")
+            self._release("failed")
 
     def _take(self, between: Callable[[], None], waiting: Callable[[str], None]) -> None:
         self.registry.lease_check = self._lease.assert_held

@@ -42,6 +42,7 @@ def make_durable(
     step: int,
     snapshot: Snapshot,
     on_part: Callable[[int], None],
+    on_stage: Callable[[bool], None],
     *,
     healthy: bool,
 ) -> Published:
@@ -53,6 +54,7 @@ def make_durable(
         step: so many steps are contained.
         snapshot: of this rank.
         on_part: called with the bytes of this rank sent so far; what it raises ends the save.
+        on_stage: told when the next thing begins, and whether that is a wait for other ranks.
         healthy: False: all is stored, but LATEST stays where it is.
 
     Raises:
@@ -88,7 +90,9 @@ def make_durable(
         return {"size_bytes": manifest.size_bytes, "manifest_crc": crc}
 
     mine, problem = _attempt(store)
+    on_stage(world.size > 1)
     rows: Any = world.everyone_behind(mine)
+    on_stage(not world.is_first)
     if world.is_first:
         mine, problem = _attempt(publish) if problem is None else (mine, problem)
     outcome: Any = world.everyone_behind(mine if world.is_first else None)[0]

@@ -96,7 +96,7 @@ class Saver:
 
     @property
     def quiet_seconds(self) -> float:
-        """Return for how long the save under way has sent nothing; 0 when all of this rank's part is sent."""
+        """Return for how long the save under way has not moved; 0 while it waits for other ranks."""
         return max(time.monotonic() - self._progress[1], 0.0)
 
     @property
@@ -255,7 +255,7 @@ class Saver:
         self._link.heart.tell(phase="uploading")
         on_part = partial(self._on_part, job)
         published = make_durable(
-            self._registry, self._world, job.step, job.snapshot, on_part, healthy=job.healthy
+            self._registry, self._world, job.step, job.snapshot, on_part, self._on_stage, healthy=job.healthy
         )
         took = time.monotonic() - job.begun
         if job.healthy:
@@ -286,15 +286,17 @@ class Saver:
     def _on_part(self, job: _Job, sent_bytes: int) -> None:
         self._registry.lease_check()
         now = time.monotonic()
-        if sent_bytes >= job.snapshot.body.size_bytes:
-            self._progress = (sent_bytes, math.inf)  # the rest is other ranks' and the store's
-        elif sent_bytes != self._progress[0]:
+        if sent_bytes != self._progress[0]:
             self._progress = (sent_bytes, now)
         if sent_bytes and now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
             left = job.snapshot.body.size_bytes - sent_bytes
             eta = left * (now - job.begun - job.stall_seconds) / sent_bytes
             self._link.heart.tell(only_in=("uploading", "seen"), eta_seconds=max(eta, 0.0))
+
+    def _on_stage(self, waits: bool) -> None:
+        # While others are waited for, it is theirs to say that nothing moves.
+        self._progress = (self._progress[0], math.inf if waits else time.monotonic())
 
     def _note(self, published: Published, step: int, stall: float = 0.0, took: float = 0.0) -> None:
         self._saved = Saved(

@@ -94,7 +94,7 @@ def test_a_store_that_hangs_does_not_hold_up_the_exit(make: Make, tmp_path: Path
         freed.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_save, "_QUIET_SECONDS", 0.5)
+        patch.setattr(last_save, "QUIET_SECONDS", 0.5)
         patch.setattr(last_save, "_TRIES_SECONDS", 0.2)
         ck, counter = make(store, every_steps=1, blocking=False)
         ck.resume()
@@ -123,6 +123,29 @@ def test_a_store_that_hangs_does_not_hold_up_the_exit(make: Make, tmp_path: Path
             os.kill(os.getpid(), signal.SIGTERM)
             assert again.step(2)
         assert again.exit_code == 75
+
+
+def test_a_pointer_that_hangs_does_not_hold_up_the_exit_either(make: Make, tmp_path: Path) -> None:
+    """All bytes are sent and the manifest is not taken: that too is nothing that moves."""
+    store = Odd(tmp_path / "store" / "run")
+    freed = threading.Event()
+
+    def hang(*_args: object) -> None:
+        freed.wait(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(last_save, "QUIET_SECONDS", 0.5)
+        patch.setattr(last_save, "_TRIES_SECONDS", 0.2)
+        ck, counter = make(store, every_steps=1000)
+        ck.resume()
+        with ck:
+            patch.setattr(store, "put", hang)
+            counter.train(0)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert ck.step(1)
+        assert ck.exit_code == 76
+        freed.set()
+        ck._saver._background.join()
 
 
 def test_an_error_that_nobody_foresaw_ends_no_training(make: Make, daemon: Daemon, tmp_path: Path) -> None:

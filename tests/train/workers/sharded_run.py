@@ -34,6 +34,10 @@ from spotwatch.train.state.state import State
 from spotwatch.train.stores.directory import DirectoryStore
 
 
+def _unheard(_: object) -> None:
+    """Hear of progress, and do nothing about it."""
+
+
 class Position:
     """A loader's position, with a tensor in it as loaders have."""
 
@@ -111,7 +115,7 @@ class Run:
     def save(self, step: int) -> dict[str, int]:
         """Make a checkpoint; return how many bytes this rank has written."""
         snapshot = self.sharded.capture()
-        make_durable(self.registry, self.world, step, snapshot, lambda _: None, healthy=True)
+        make_durable(self.registry, self.world, step, snapshot, _unheard, _unheard, healthy=True)
         return {"size_bytes": snapshot.body.size_bytes}
 
     def restore(self) -> str:

@@ -28,7 +28,7 @@ from spotwatch.train.state import tensors
 from spotwatch.train.state.copying import Places, no_collection
 from spotwatch.train.state.staging import Staging
 from spotwatch.train.state.state import Snapshot, State
-from spotwatch.train.state.streaming import Streamed
+from spotwatch.train.state.streaming import Streaming
 from spotwatch.train.world import World
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Sharded:
         self._insists = insists
         self._plan: _Plan | None = None
         self._places: Places | None = None
-        self._has_warned = False
+        self._streaming = Streaming(staging)
         # Now, not in the first save, which training waits for: it takes seconds.
         from spotwatch.train.ranks import dcp_calls, dcp_writer  # noqa: PLC0415 - they import torch
 
@@ -199,7 +199,7 @@ class Sharded:
             self._staging.settle()
             buffer = self._staging.reserve(size)
         except NoRoom as error:
-            return self._streamed(Streamed(layout, named), error), False
+            return self._streaming.body(layout, named, error), False
         try:
             if self._places is None or self._places.layout is not layout or not self._is_here(self._places):
                 self._places = Places(layout, buffer)
@@ -210,18 +210,6 @@ class Sharded:
 
     def _is_here(self, places: Places) -> bool:
         return self._staging.holds(places.buffer)
-
-    def _streamed(self, body: Streamed, reason: NoRoom) -> Streamed:
-        if body.part_bytes > self._staging.available_bytes:
-            raise NoRoom(f"{reason}: not even for a part of {body.part_bytes} bytes") from reason
-        if not self._has_warned:
-            log.warning(
-                "%s: each save is sent in parts straight from the tensors, and training waits until it is "
-                "durable; a machine with more memory, or a limit that is higher, would end that",
-                reason,
-            )
-            self._has_warned = True
-        return body
 
 
 def group_of(world: World) -> ProcessGroup | None:

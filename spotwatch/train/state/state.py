@@ -21,7 +21,7 @@ from spotwatch.train.state import encoding, rng, tensors
 from spotwatch.train.state.copying import Places, no_collection
 from spotwatch.train.state.found import Found
 from spotwatch.train.state.staging import Staging
-from spotwatch.train.state.streaming import Streamed
+from spotwatch.train.state.streaming import Streaming
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ class State:
         self._objects: dict[str, tuple[Any, Callable[[], Any], Callable[[Any], Any]]] = {}
         self._staging = Staging() if staging is None else staging
         self._places: Places | None = None
-        self._has_warned = False
+        self._streaming = Streaming(self._staging)
 
     def track(self, objects: Mapping[str, object]) -> None:
         """Add objects by name; None stands for one that this run does not use.
@@ -142,7 +142,8 @@ class State:
         try:
             places = self._places_for(flat)
         except NoRoom as error:
-            return Snapshot(self._streamed(flat, error), state, is_copy=False)
+            body = self._streaming.body(tensors.plan(flat), flat, error)
+            return Snapshot(body, state, is_copy=False)
         size = places.layout.size_bytes
         self._staging.settle()
         try:
@@ -163,19 +164,6 @@ class State:
             layout = self._places.layout
             self._places = Places(layout, self._staging.reserve(layout.size_bytes))
         return self._places
-
-    def _streamed(self, flat: Mapping[str, torch.Tensor], reason: NoRoom) -> Streamed:
-        body = Streamed(tensors.plan(flat), flat)
-        if body.part_bytes > self._staging.available_bytes:
-            raise NoRoom(f"{reason}: not even for a part of {body.part_bytes} bytes") from reason
-        if not self._has_warned:
-            log.warning(
-                "%s: each save is sent in parts straight from the tensors, and training waits until it is "
-                "durable; a machine with more memory, or a limit that is higher, would end that",
-                reason,
-            )
-            self._has_warned = True
-        return body
 
     def restore(self, buffer: tensors.Buffer, state: JSON) -> None:
         """Put every tracked object and the random state back as they were at `capture`.

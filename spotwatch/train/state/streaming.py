@@ -6,16 +6,56 @@ Nothing is copied ahead, so the tensors must not change until the last part has 
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from spotwatch.errors import NoRoom
 from spotwatch.train.parts import part_bytes_for
 from spotwatch.train.state import tensors
+from spotwatch.train.state.staging import Staging
 from spotwatch.train.state.tensors import Layout, Place
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger("spotwatch.train")
+
+
+class Streaming:
+    """What a save does when there is no room for a copy; it says so once.
+
+    Args:
+        staging: the buffer that had no room.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._has_warned = False
+
+    def body(self, layout: Layout, named: Mapping[str, torch.Tensor], reason: NoRoom) -> Streamed:
+        """Return a body that needs room for its parts only.
+
+        Args:
+            layout: of the file.
+            named: its tensors.
+            reason: why there is no copy.
+
+        Raises:
+            NoRoom: there is not even room for one part.
+        """
+        body = Streamed(layout, named)
+        if body.part_bytes > self._staging.available_bytes:
+            raise NoRoom(f"{reason}: not even for a part of {body.part_bytes} bytes") from reason
+        if not self._has_warned:
+            log.warning(
+                "%s: each save is sent in parts straight from the tensors, and training waits until it is "
+                "durable; a machine with more memory, or a limit that is higher, would end that",
+                reason,
+            )
+            self._has_warned = True
+        return body
 
 
 class Streamed:

@@ -119,3 +119,15 @@ def publish(on: Registry, step: int, *, healthy: bool = True, ranks: int = 1) ->
         versions={},
         now=lambda: datetime.now(UTC),
     )
+
+
+def steps(of: Registry) -> list[tuple[int, int]]:
+    """Return (generation, step) of each whole checkpoint, newest first."""
+    return [found.order for found in of.checkpoints() if found.is_complete]
+
+
+def dir_of_latest(of: Registry) -> str:
+    """Return the directory that LATEST names."""
+    latest = of.latest()
+    assert latest is not None
+    return latest.dir

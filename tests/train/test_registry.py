@@ -14,23 +14,13 @@ from spotwatch.train.registry.manifest import LATEST, order_of
 from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import OnPart
 
-from .faulty import BODY, PART_BYTES, FaultyStore, publish, registry, upload
+from .faulty import BODY, PART_BYTES, FaultyStore, dir_of_latest, publish, registry, steps, upload
 
 
 @pytest.fixture
 def store() -> FaultyStore:
     """Return an empty store that is watched."""
     return FaultyStore()
-
-
-def _steps(of: Registry) -> list[tuple[int, int]]:
-    return [found.order for found in of.checkpoints() if found.is_complete]
-
-
-def _dir_of_latest(of: Registry) -> str:
-    latest = of.latest()
-    assert latest is not None
-    return latest.dir
 
 
 def test_the_pointer_moves_last_and_is_read_again(store: FaultyStore) -> None:
@@ -81,7 +71,7 @@ def test_a_failed_save_leaves_the_pointer(store: FaultyStore, deed: str) -> None
     with pytest.raises(StoreError, match="403 Forbidden"):
         publish(made, 6)
     store.fail_at = ""
-    assert (_dir_of_latest(made) == first.dir) is (deed != "read manifest")
+    assert (dir_of_latest(made) == first.dir) is (deed != "read manifest")
     assert made.parent == first.dir
     assert publish(made, 7).parent == first.dir
 
@@ -134,7 +124,7 @@ def test_the_lease_is_asked_before_each_write(store: FaultyStore, deed: str) -> 
     with pytest.raises(RunTaken, match="lease"):
         publish(made, 6)
     assert not [done for done in store.deeds if done.startswith(deed)]
-    assert _dir_of_latest(made) == first.dir
+    assert dir_of_latest(made) == first.dir
 
 
 def test_what_is_unhealthy_is_stored_and_not_pointed_at(store: FaultyStore) -> None:
@@ -144,7 +134,7 @@ def test_what_is_unhealthy_is_stored_and_not_pointed_at(store: FaultyStore) -> N
     nan = publish(made, 6, healthy=False)
     assert made.manifest(nan.dir).to_bytes() == nan.to_bytes()
     assert not nan.healthy
-    assert _dir_of_latest(made) == good.dir
+    assert dir_of_latest(made) == good.dir
     assert publish(made, 7).parent == good.dir
     assert [found.is_healthy for found in made.checkpoints()] == [True, False, True]
 
@@ -165,8 +155,8 @@ def test_an_earlier_life_does_not_move_the_pointer(store: FaultyStore) -> None:
     with pytest.raises(RunTaken, match="generation 2"):
         publish(old, 1892)
     assert store.deeds == ["read LATEST"]
-    assert _dir_of_latest(new) == kept.dir
-    assert _steps(new) == [(2, 1300), (1, 1800)]
+    assert dir_of_latest(new) == kept.dir
+    assert steps(new) == [(2, 1300), (1, 1800)]
 
 
 def test_two_that_resumed_together_do_not_take_turns(store: FaultyStore) -> None:
@@ -211,7 +201,7 @@ def test_a_claimed_run_is_lost_to_the_holder_before(store: FaultyStore) -> None:
     new.claim()
     with pytest.raises(RunTaken):
         publish(old, 1892)
-    assert _dir_of_latest(new) == kept.dir
+    assert dir_of_latest(new) == kept.dir
     assert publish(new, 1801).generation == 2
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from spotwatch.errors import StoreError
 from spotwatch.train.registry.manifest import LATEST
-from spotwatch.train.registry.registry import Registry
 from spotwatch.train.store import PROBE
 
-from .faulty import FaultyStore, publish, registry, upload
+from .faulty import FaultyStore, dir_of_latest, publish, registry, steps, upload
 
 
 @pytest.fixture
@@ -19,23 +18,13 @@ def store() -> FaultyStore:
     return FaultyStore()
 
 
-def _steps(of: Registry) -> list[tuple[int, int]]:
-    return [found.order for found in of.checkpoints() if found.is_complete]
-
-
-def _dir_of_latest(of: Registry) -> str:
-    latest = of.latest()
-    assert latest is not None
-    return latest.dir
-
-
 def test_prune_keeps_the_newest(store: FaultyStore) -> None:
     """As many as asked for stay."""
     made = registry(store)
     for step in range(1, 7):
         current = publish(made, step)
     assert len(made.prune(3, current)) == 3
-    assert _steps(made) == [(1, 6), (1, 5), (1, 4)]
+    assert steps(made) == [(1, 6), (1, 5), (1, 4)]
 
 
 def test_prune_keeps_latest_and_its_parent_whatever_their_steps(store: FaultyStore) -> None:
@@ -48,10 +37,10 @@ def test_prune_keeps_latest_and_its_parent_whatever_their_steps(store: FaultySto
     new.parent = begun.dir
     current = publish(new, 1300)
     new.prune(1, current)
-    assert _steps(new) == [(2, 1300), (1, 1892), (1, 1200)]
+    assert steps(new) == [(2, 1300), (1, 1892), (1, 1200)]
     after = publish(new, 1400)
     new.prune(1, after)
-    assert _steps(new) == [(2, 1400), (2, 1300)]
+    assert steps(new) == [(2, 1400), (2, 1300)]
 
 
 def test_prune_by_an_unhealthy_save_keeps_what_latest_names(store: FaultyStore) -> None:
@@ -60,8 +49,8 @@ def test_prune_by_an_unhealthy_save_keeps_what_latest_names(store: FaultyStore) 
     good = [publish(made, step) for step in (1, 2, 3)]
     for step in range(4, 9):
         made.prune(1, publish(made, step, healthy=False))
-    assert _steps(made) == [(1, 8), (1, 7), (1, 3), (1, 2)]
-    assert _dir_of_latest(made) == good[2].dir
+    assert steps(made) == [(1, 8), (1, 7), (1, 3), (1, 2)]
+    assert dir_of_latest(made) == good[2].dir
 
 
 def test_prune_removes_what_died_on_the_way(store: FaultyStore) -> None:
@@ -179,7 +168,7 @@ def test_a_visitor_prunes_by_what_latest_says(store: FaultyStore) -> None:
     upload(made, made.new_dir(5))
     visitor = registry(store)
     assert len(visitor.prune(2)) == 3
-    assert _steps(visitor) == [(2, 4), (2, 3)]
+    assert steps(visitor) == [(2, 4), (2, 3)]
     assert made._under_way in {found.dir for found in visitor.checkpoints()}
 
 

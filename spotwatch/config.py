@@ -101,6 +101,48 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """When a mail proves what it says, and how it is read."""
+
+    trusted_domains: tuple[str, ...] = ("digitalocean.com",)
+    """A DKIM signature counts when its domain (`d=`) is one of these or below one, and the sender's too."""
+    account_addresses: tuple[str, ...] = ()
+    """Where the account's mail goes. Empty: no mail is strong; a stranger may name a Droplet as ours is."""
+    max_age_seconds: float = 10800.0
+    """How old the signed date may be."""
+    patterns_file: str = ""
+    """TOML with more patterns; see `spotwatch/mail/patterns.toml`."""
+    resolvers: tuple[str, ...] = ()
+    """Name servers, `ADDRESS` or `ADDRESS:PORT`; empty: the system's."""
+    single_droplet_account: bool = False
+    """A mail that names no Droplet concerns this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayDroplet:
+    """One Droplet that `spotwatch relay` tells, when the API is not asked."""
+
+    id: int
+    names: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """What `spotwatch relay` writes, and whom it knows."""
+
+    mailbox: str = ""
+    """`s3://BUCKET/PREFIX`, `spaces://BUCKET/PREFIX` or `file:///DIR`: a bucket of its own."""
+    key_file: str = ""
+    """The ed25519 key that signs, made by `spotwatch relay --make-key FILE`."""
+    token_file: str = ""
+    """A DigitalOcean API token that may read Droplets, to find their numbers by name."""
+    api_url: str = "https://api.digitalocean.com"
+    droplet: tuple[RelayDroplet, ...] = ()
+    heartbeat_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """How the daemon writes its log."""
 
@@ -124,6 +166,10 @@ class Settings:
     release: Release = field(default_factory=Release)
     http: Http = field(default_factory=Http)
     webhook: Webhook = field(default_factory=Webhook)
+    mail: Mail = field(default_factory=Mail)
+    relay: Relay = field(default_factory=Relay)
     log: Log = field(default_factory=Log)
+    inbound: Mapping[str, Any] = field(default_factory=dict)
+    """One instance of its own config class for each service that turns mail into requests, by name."""
     provider: Mapping[str, Any] = field(default_factory=dict)
     """One instance of its own config class for each provider by name."""

@@ -8,6 +8,7 @@ things looked at outside are the user database and secret files.
 from __future__ import annotations
 
 import grp
+import ipaddress
 import pwd
 import re
 import signal
@@ -16,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from spotwatch.config import Announce, Flag, Http, TargetSettings, Webhook
+from spotwatch.config import Announce, Flag, Http, Mail, Relay, RelayDroplet, TargetSettings, Webhook
 from spotwatch.config_secrets import locate_secret
 from spotwatch.config_types import Refine, closest
 from spotwatch.handshake import DRAINING, NOTICES_DIR, ORDER, STATUS_DIR
+from spotwatch.masking import mask_url
 from spotwatch.model import from_rfc3339
 from spotwatch.policy import Policy
 
@@ -31,6 +33,8 @@ OCCASIONS = ("notice", "saved", "missed", "withdrawn", "survived")
 _RESERVED = frozenset({DRAINING, NOTICES_DIR, ORDER, STATUS_DIR, LOCK})
 # systemd.unit(5): a unit's name, and no leading dash, which systemctl would take for an option.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*")
+_DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}")
+_MAILBOX_SCHEMES = ("s3", "spaces", "file")
 _NEVER_SENT = ("SIGKILL", "SIGSTOP")
 
 
@@ -52,6 +56,14 @@ def field_checks(environ: Mapping[str, str]) -> dict[type, dict[str, Refine]]:
         },
         Announce: {"url": _url, "on": _occasions, "secret_file": secret_file},
         Http: {"listen": _listen},
+        Mail: {
+            "trusted_domains": lambda names: tuple(_domain(name) for name in names),
+            "account_addresses": lambda texts: tuple(_mail_address(text) for text in texts),
+            "patterns_file": _absolute,
+            "resolvers": lambda texts: tuple(_resolver(text) for text in texts),
+        },
+        Relay: {"mailbox": _mailbox, "key_file": secret_file, "token_file": secret_file, "api_url": _url},
+        RelayDroplet: {"id": _droplet_id, "addresses": lambda texts: tuple(_ip_address(t) for t in texts)},
         Webhook: {
             "listen": _listen,
             "secret_files": lambda names: tuple(secret_file(name) for name in names),
@@ -73,7 +85,7 @@ def whole_checks(*, has_child: bool) -> dict[type, Callable[[Any], None]]:
         if not named and not has_child:
             raise ValueError("names no trainer; set one of unit, pidfile, process")
 
-    return {TargetSettings: target, Announce: _announce, Webhook: _webhook}
+    return {TargetSettings: target, Announce: _announce}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +217,53 @@ def _signal(text: str) -> str:
     return text
 
 
+def _domain(text: str) -> str:
+    name = text.strip().rstrip(".").lower()
+    if not _DOMAIN.fullmatch(name):
+        raise ValueError(f"{text!r} is no domain, such as digitalocean.com")
+    return name
+
+
+def _mail_address(text: str) -> str:
+    address = text.strip().lower()
+    local, at, domain = address.rpartition("@")
+    if not at or not local or not address.isascii() or not _DOMAIN.fullmatch(domain):
+        raise ValueError(f"{text!r} is no mail address, such as me@example.com")
+    return address
+
+
+def _resolver(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or (host.count(":") and not host.endswith("]")):
+        host, port = text, "53"
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no address of a name server, such as 1.1.1.1 or [::1]:5353") from None
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65535:  # noqa: PLR2004 - the last port
+        raise ValueError(f"{text!r} has no port that one can ask")
+    return text
+
+
+def _ip_address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        raise ValueError(f"{text!r} is no IP address") from None
+
+
+def _droplet_id(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"{number} is no Droplet's number")
+    return number
+
+
+def _mailbox(text: str) -> str:
+    if text and urlsplit(text).scheme not in _MAILBOX_SCHEMES:
+        raise ValueError(f"{mask_url(text)!r} is no mailbox; write s3://BUCKET/PREFIX or file:///DIR")
+    return text
+
+
 def _listen(text: str) -> str:
     parse_listen(text)
     return text
@@ -235,12 +294,3 @@ def _occasions(words: tuple[str, ...]) -> tuple[str, ...]:
 def _announce(announce: Announce) -> None:
     if not announce.url and not announce.secret_file:
         raise ValueError("names no receiver; set url, or secret_file with the URL in it")
-
-
-def _webhook(webhook: Webhook) -> None:
-    if webhook.listen and not webhook.secret and not webhook.secret_files:
-        raise ValueError(
-            "listen is set without a secret, so that anyone could stop the trainer; make one with "
-            "`echo whsec_$(openssl rand -base64 32)`, put it in a file of mode 0600, and name it in "
-            "webhook.secret_files"
-        )

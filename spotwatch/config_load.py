@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from spotwatch import config_places
-from spotwatch.config import Settings
+from spotwatch.config import Settings, Webhook
 from spotwatch.config_check import field_checks, whole_checks
 from spotwatch.config_layers import DEFAULT_PATH, Keys, Layers, read_layers
 from spotwatch.config_types import Structurer, closest
 from spotwatch.errors import ConfigError
 
 Problem = tuple[Keys, str]
+
+_HANDED_IN = ("provider", "inbound")
+"""Sections whose classes the caller brings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,17 @@ class Loaded:
     """The file that was read; None: there was none."""
 
 
+def _know_none(name: str) -> type:
+    raise ConfigError(f"there is no {name!r} here")
+
+
 def load(
     *,
     path: Path | None,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     provider_configs: Callable[[str], type],
+    inbound_configs: Callable[[str], type] = _know_none,
     has_child: bool = False,
     default_path: Path = DEFAULT_PATH,
     is_writable: Callable[[Path], bool] = config_places.is_writable,
@@ -54,6 +62,7 @@ def load(
         flags: dotted keys and values of the command line; a None is no flag; a list replaces the whole list.
         provider_configs: the config class of a provider by name, asked only for names that are listed in
             `providers` or have a section; a ConfigError or ValueError of its own says that there is none.
+        inbound_configs: the same for services that turn mail into requests, asked for those with a section.
         has_child: the trainer is a child of ours, so that a target may name nothing.
         default_path: the file that need not exist.
         is_writable: whether a directory can be written or made.
@@ -66,19 +75,23 @@ def load(
     )
     tree, clashes = layers.tree()
     lines += clashes
-    sections = tree.pop("provider", {})
+    sections = {key: tree.pop(key, {}) for key in _HANDED_IN}
     structurer = Structurer(fields=field_checks(environ), whole=whole_checks(has_child=has_child))
 
     values, problems = _make_sections(structurer, tree)
-    configs, more = _make_providers(structurer, sections, values.get("providers", ()), provider_configs)
+    named = [name for name in values.get("providers", ()) if name != "auto"]
+    configs, more = _make_handed_in(structurer, "provider", sections["provider"], provider_configs, named)
     problems += more
+    inbound, more = _make_handed_in(structurer, "inbound", sections["inbound"], inbound_configs)
+    problems += more
+    problems += _check_listener(values.get("webhook", Webhook()), has_inbound=bool(sections["inbound"]))
     if found is not None and layers.sources.get(("webhook", "secret"), "").startswith("file "):
         problems += _check_private(found)
     lines += [_line(keys, message, layers) for keys, message in problems]
     if lines:
         raise ConfigError(*lines)
 
-    values |= {"provider": configs}
+    values |= {"provider": configs, "inbound": inbound}
     settings, places, warned = _place(Settings(**values), environ, is_writable)
     return Loaded(
         settings=settings,
@@ -90,7 +103,7 @@ def load(
 
 def _make_sections(structurer: Structurer, tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     hints = get_type_hints(Settings)
-    known = {f.name: f for f in fields(Settings) if f.name != "provider"}
+    known = {f.name: f for f in fields(Settings) if f.name not in _HANDED_IN}
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     for key, value in tree.items():
@@ -108,24 +121,26 @@ def _make_sections(structurer: Structurer, tree: Mapping[str, Any]) -> tuple[dic
     return values, problems
 
 
-def _make_providers(
+def _make_handed_in(
     structurer: Structurer,
-    sections: object,
-    named: tuple[str, ...],
-    provider_configs: Callable[[str], type],
+    section: str,
+    tables: object,
+    config_of: Callable[[str], type],
+    named: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[Problem]]:
-    if not isinstance(sections, Mapping):
-        return {}, [(("provider",), "is no table of tables; write [provider.NAME]")]
+    """Return one config for each table of `section`, and for each name that is listed elsewhere."""
+    if not isinstance(tables, Mapping):
+        return {}, [((section,), f"is no table of tables; write [{section}.NAME]")]
     configs: dict[str, Any] = {}
     problems: list[Problem] = []
-    for name in dict.fromkeys((*(n for n in named if n != "auto"), *sections)):
-        keys = ("provider", name) if name in sections else ("providers",)
+    for name in dict.fromkeys((*named, *tables)):
+        keys = (section, name) if name in tables else (f"{section}s",)
         try:
-            kind = provider_configs(name)
+            kind = config_of(name)
         except (ConfigError, ValueError) as error:
             problems.append((keys, str(error)))
             continue
-        made, wrong = structurer.make(sections.get(name, {}), kind, ("provider", name))
+        made, wrong = structurer.make(tables.get(name, {}), kind, (section, name))
         problems += wrong
         configs[name] = made
     return configs, problems
@@ -147,6 +162,18 @@ def _place(
         state_dir, warning = config_places.keep_if_writable(state_dir, is_writable=is_writable)
     placed = replace(settings, runtime_dir=runtime_dir, state_dir=state_dir)
     return placed, places, [warning] if warning else []
+
+
+def _check_listener(webhook: Webhook, *, has_inbound: bool) -> Iterator[Problem]:
+    if webhook.listen and not (webhook.secret or webhook.secret_files or has_inbound):
+        yield (
+            ("webhook",),
+            (
+                "listen is set without a secret, so that anyone could stop the trainer; make one with "
+                "`echo whsec_$(openssl rand -base64 32)`, put it in a file of mode 0600, and name it in "
+                "webhook.secret_files"
+            ),
+        )
 
 
 def _check_private(path: Path) -> Iterator[Problem]:
@@ -195,7 +222,7 @@ def _leaves(prefix: str, value: Any) -> Iterator[str]:
     if is_dataclass(value):
         for f in fields(value):
             yield from _leaves(f"{prefix}.{f.name}".lstrip("."), getattr(value, f.name))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves(f"{prefix}.{key}", inner)
     elif isinstance(value, tuple) and value and all(is_dataclass(v) for v in value):

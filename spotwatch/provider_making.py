@@ -39,6 +39,9 @@ def make_provider(settings: Settings, name: str, clock: Clock, *, state_dir: Pat
         state_dir=state_dir,
         webhook_tolerance_seconds=settings.webhook.tolerance_seconds,
         webhook_secrets=tuple(parse_secret(secret) for secret in secrets),
+        trust_relay=settings.webhook.trust_relay,
+        mail=settings.mail,
+        inbound=settings.inbound,
         policy_times={"ends_at": settings.policy.ends_at},
     )
     return kind(config, context)

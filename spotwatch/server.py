@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +20,8 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse, json_response
 
 from spotwatch.listener import RETRY_SECONDS, Listener
-from spotwatch.providers import Received, Receiver, Verdict
+from spotwatch.providers import Receiver
+from spotwatch.received import Received, Verdict
 from spotwatch.webhook_guard import (
     BodyBroken,
     BodyTooLarge,
@@ -31,6 +33,8 @@ from spotwatch.webhook_guard import (
 )
 
 _RECEIVE_SECONDS = 5.0
+# Plain words only: whatever a proxy might read differently (`..`, `%2e`, `;`, `//`) is no path of ours.
+_PATH = re.compile(r"/webhook/(?P<name>[a-z0-9_]{1,64})(?:/(?P<more>[a-z0-9_]{1,64}(?:/[a-z0-9_]{1,64})?))?")
 
 _INDEX = (
     "<!doctype html><title>spotwatch</title><h1>spotwatch</h1>"
@@ -118,7 +122,7 @@ class MetricsServer(Listener):
 
 
 class WebhookServer(Listener):
-    """POST /webhook/<provider>: each request limited, read once as raw bytes, and handed to its receiver.
+    """POST /webhook/<provider>[/<more>]: each request limited, read once as raw bytes, given to its receiver.
 
     Never a 500, whatever comes: a receiver that fails is said once and answered with 503, so that the
     sender tries again.
@@ -147,18 +151,18 @@ class WebhookServer(Listener):
     ) -> None:
         self._kept_limits = limits or Limits()
         super().__init__(listen, self._answer, say=say, limits=self._kept_limits, retry_seconds=retry_seconds)
-        self._receivers = {f"/webhook/{name}": (name, receiver) for name, receiver in receivers.items()}
+        self._receivers = receivers
         self._on_request = on_request
         self._buckets = buckets or TokenBuckets()
         self._said: Counter[str] = Counter()
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
-        found = self._receivers.get(request.raw_path.partition("?")[0])
-        if found is None:
+        name, path = _split(request.raw_path)
+        receiver = self._receivers.get(name)
+        if receiver is None:
             return refuse(404)
-        name, receiver = found
         try:
-            received = await self._admit(request)
+            received = await self._admit(request, path)
         except _Refused as refused:
             self._on_request(name, refused.result)
             return refuse(refused.status, **refused.headers)
@@ -166,9 +170,11 @@ class WebhookServer(Listener):
         self._on_request(name, verdict.result)
         if verdict.status == 503:  # noqa: PLR2004 - HTTP's own number
             return refuse(503, **{"Retry-After": "5"})
-        return Response(status=verdict.status, text=f"{verdict.status}\n")
+        if verdict.status == 404:  # noqa: PLR2004 - HTTP's own number
+            return refuse(404)
+        return Response(status=verdict.status, text=f"{verdict.status}\n", headers=dict(verdict.headers))
 
-    async def _admit(self, request: BaseRequest) -> Received:
+    async def _admit(self, request: BaseRequest, path: str) -> Received:
         """Return what came; the cheapest question first, and nothing parsed."""
         peer = request.remote or ""
         if request.method != "POST":
@@ -185,7 +191,7 @@ class WebhookServer(Listener):
             raise _Refused(413, "too_large") from error
         except BodyBroken as error:
             raise _Refused(400, "aborted") from error
-        return Received(headers=single_headers(request), body=body, peer=peer)
+        return Received(headers=single_headers(request), body=body, peer=peer, path=path)
 
     async def _receive(self, name: str, receiver: Receiver, received: Received) -> Verdict:
         try:
@@ -194,6 +200,12 @@ class WebhookServer(Listener):
         except Exception as error:  # noqa: BLE001 - a stranger's bytes must never end in a 500
             _say_once(self._said, self._say, f"webhook {name}: {type(error).__name__}: {str(error)[:200]}")
             return Verdict(status=503, result="failed")
+
+
+def _split(raw_path: str) -> tuple[str, str]:
+    """Return the provider and what follows it in `/webhook/<provider>[/<more>]`; empty when it is neither."""
+    found = _PATH.fullmatch(raw_path.partition("?")[0])
+    return (found["name"], found["more"] or "") if found is not None else ("", "")
 
 
 class _Refused(Exception):

@@ -143,6 +143,7 @@ def load_settings(
         environ=environ,
         flags=options.flags(),
         provider_configs=provider_config,
+        inbound_configs=inbound_config,
         has_child=has_child,
     )
 
@@ -154,6 +155,18 @@ def provider_config(name: str) -> type:
         ConfigError: there is none of that name.
     """
     return providers.load(name).config_class
+
+
+def inbound_config(name: str) -> type:
+    """Return the config class of the inbound mail service `name`, importing that one only.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    # Imported late: a daemon that hears no mail has no use for it.
+    from spotwatch.mail import inbound  # noqa: PLC0415
+
+    return inbound.load(name).config_class
 
 
 def find_runtime_dir(options: Options, *, environ: Mapping[str, str] = os.environ) -> Path:

@@ -16,8 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from spotwatch.clock import Clock
+from spotwatch.config import Mail
 from spotwatch.errors import ConfigError
 from spotwatch.model import Answer, Notice
+from spotwatch.received import Received as Received
+from spotwatch.received import Verdict as Verdict
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -37,6 +40,11 @@ class Context:
     """Standard Webhooks secrets (decoded), the newest first; empty: no webhook."""
     webhook_tolerance_seconds: float = 300.0
     """How far the time of a signed request may be from ours (Standard Webhooks 1.0.0: five minutes)."""
+    trust_relay: bool = False
+    """A relay's signature makes a mail strong that has no proof of its own."""
+    mail: Mail = field(default_factory=Mail)
+    inbound: Mapping[str, Any] = field(default_factory=dict)
+    """The config of each inbound mail service that is set up, by name."""
     policy_times: Mapping[str, str] = field(default_factory=dict)
     """Settings outside the provider's own section that it turns into notices (`ends_at`)."""
 
@@ -103,26 +111,6 @@ class Windowed(Protocol):
     @property
     def window_seconds(self) -> float:
         """Return the shortest notice that the cloud documents for a reclaim, in seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """One request to a webhook, its size already limited, nothing parsed."""
-
-    headers: Mapping[str, str]
-    """Lower-case names; a header sent twice is absent, so that it cannot be chosen by an attacker."""
-    body: bytes
-    peer: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What to answer to a webhook request."""
-
-    status: int
-    """HTTP: 2xx accepted, duplicate or not mine; 401 unsigned; 4xx permanent; 503 temporary."""
-    result: str
-    """The metric label: accepted, duplicate, not_mine, unsigned, malformed, replayed, full."""
 
 
 @runtime_checkable

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from spotwatch.clock import Clock
 from spotwatch.errors import Malformed, ProviderError, Unavailable
-from spotwatch.providers._input import printable
 from spotwatch.providers._metadata import MetadataClient
+from spotwatch.untrusted import printable
 
 ROOT = "/metadata/v1"
 MAX_ID = 2**53

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from spotwatch.errors import Malformed
 from spotwatch.providers._do_identity import MAX_ID, Identity
-from spotwatch.providers._input import printable, read_moment, read_object, read_text
+from spotwatch.untrusted import printable, read_moment, read_object, read_text
 
 Bearing = Literal["strong", "weak", "not_mine", "unknown"]
 """Whether a message bears on this Droplet: by proof, perhaps, not, or not to be told yet."""

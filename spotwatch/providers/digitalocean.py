@@ -20,11 +20,12 @@ from typing import ClassVar, Self
 
 from spotwatch.errors import Malformed, ProviderError, Unavailable
 from spotwatch.model import Answer, Evidence
-from spotwatch.providers import Context, Received, Verdict
+from spotwatch.providers import Context
 from spotwatch.providers._do_identity import MAX_ID, ROOT, Whoami, parse_id
 from spotwatch.providers._do_inbox import PROVIDER_NAME, SIGNAL, WINDOW_SECONDS, Inbox
 from spotwatch.providers._do_message import Message, bearing, parse
 from spotwatch.providers._metadata import MetadataClient, read_dmi
+from spotwatch.received import Received, Verdict
 from spotwatch.webhooks import KEEP_SECONDS, Rejected, ReplayCache, signed_at, verify
 
 INBOX = "inbox"

@@ -20,8 +20,8 @@ from spotwatch.handshake import NOTICES_DIR
 from spotwatch.model import Answer, Certainty, Do, Kind, Notice, from_rfc3339, to_rfc3339
 from spotwatch.providers import Context
 from spotwatch.providers._folder import is_trusted_owner, list_trusted
-from spotwatch.providers._input import printable, read_moment, read_object, read_text
 from spotwatch.safe_files import read_owned_file
+from spotwatch.untrusted import printable, read_moment, read_object, read_text
 
 LISTING = "notices"
 """The directory was listed; this signal raises and withdraws."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
-from spotwatch.cli.checkpoints_run import _mend
+from spotwatch.cli.checkpoints.run import _mend
 from spotwatch.errors import StoreError
 from spotwatch.train.registry.manifest import LATEST, MANIFEST
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.cli import checkpoints_lease, checkpoints_prune
-from spotwatch.cli.checkpoints_prune import make_plan
+from spotwatch.cli.checkpoints import lease, prune
+from spotwatch.cli.checkpoints.prune import make_plan
 from spotwatch.errors import StoreError
 from spotwatch.train.lease.form import LEASE
 from spotwatch.train.registry.manifest import LATEST, MANIFEST, Latest
@@ -172,9 +172,7 @@ def test_an_unreadable_lease_is_watched_too(root: Path) -> None:
     """It may be somebody's: only a change, or a minute without one, tells."""
     (root / LEASE).write_bytes(b"?")
     moments = iter(range(0, 10**6, 5))
-    assert not checkpoints_lease.is_alive(
-        store_of(root), sleep=lambda _: None, monotonic=lambda: float(next(moments))
-    )
+    assert not lease.is_alive(store_of(root), sleep=lambda _: None, monotonic=lambda: float(next(moments)))
     written = iter(range(100))
 
     def write(_: float) -> None:
@@ -182,7 +180,7 @@ def test_an_unreadable_lease_is_watched_too(root: Path) -> None:
             (root / LEASE).write_bytes(b"another")
 
     moments = iter(range(0, 10**6, 1))
-    assert checkpoints_lease.is_alive(store_of(root), sleep=write, monotonic=lambda: float(next(moments)))
+    assert lease.is_alive(store_of(root), sleep=write, monotonic=lambda: float(next(moments)))
 
 
 def test_a_run_that_goes_on_meanwhile_ends_the_pruning(root: Path) -> None:
@@ -191,7 +189,7 @@ def test_a_run_that_goes_on_meanwhile_ends_the_pruning(root: Path) -> None:
     plan = make_plan(registry, 2, 0, quarantined=False)
     assert len(plan.goes) == 3
     third = directory_of(root, 3).name
-    removing: Iterator[str] = checkpoints_prune._remove(registry, plan)
+    removing: Iterator[str] = prune._remove(registry, plan)
     assert next(removing) == third
     train(root.parent, 6)
     with pytest.raises(StoreError, match="LATEST has moved"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spotwatch.cli.checkpoints_lease import history, line, state_of
+from spotwatch.cli.checkpoints.lease import history, line, state_of
 from spotwatch.train.lease.form import LEASE, Claim
 from spotwatch.train.lease.history import History
 from spotwatch.train.registry.manifest import MANIFEST

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.cli.checkpoints_verify import BAD, REMOVED, _Check
+from spotwatch.cli.checkpoints.verify import BAD, REMOVED, _Check
 from spotwatch.train.parts import crc32
 from spotwatch.train.registry.listing import QUARANTINE
 from spotwatch.train.registry.manifest import LATEST, MANIFEST, Latest

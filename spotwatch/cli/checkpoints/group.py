@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import click
 
-from spotwatch.cli import checkpoints_list, checkpoints_prune, checkpoints_show, checkpoints_verify
+from spotwatch.cli.checkpoints import list as listing
+from spotwatch.cli.checkpoints import prune, show, verify
 
 _EPILOG = """\b
 Examples:
@@ -28,7 +29,7 @@ def command() -> None:
     """
 
 
-command.add_command(checkpoints_list.command)
-command.add_command(checkpoints_show.command)
-command.add_command(checkpoints_verify.command)
-command.add_command(checkpoints_prune.command)
+command.add_command(listing.command)
+command.add_command(show.command)
+command.add_command(verify.command)
+command.add_command(prune.command)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._words import ago, size, span
-from spotwatch.cli.checkpoints_list import table
+from spotwatch.cli.checkpoints import lease
+from spotwatch.cli.checkpoints.list import table
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
 from spotwatch.masking import escape
 from spotwatch.model import from_rfc3339
@@ -35,7 +35,7 @@ def describe(document: Mapping[str, Any], now: datetime, *, is_all: bool) -> Ite
         yield from _manifest(shown, manifest, is_all=is_all)
     if (tensors := shown["tensors"]) is not None:
         yield from _tensors(tensors)
-    yield checkpoints_lease.line(document["lease"])
+    yield lease.line(document["lease"])
     yield from _lives(document["lives"])
 
 

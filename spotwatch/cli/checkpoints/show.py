@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._durations import DURATION
-from spotwatch.cli.checkpoints_list import row_document
-from spotwatch.cli.checkpoints_run import answering, find_one, pick, pointer_of, run_options
-from spotwatch.cli.checkpoints_show_text import describe
-from spotwatch.cli.checkpoints_tensors import objects_of, tensors_of
+from spotwatch.cli.checkpoints import lease
+from spotwatch.cli.checkpoints.list import row_document
+from spotwatch.cli.checkpoints.run import answering, find_one, pick, pointer_of, run_options
+from spotwatch.cli.checkpoints.show_text import describe
+from spotwatch.cli.checkpoints.tensors import objects_of, tensors_of
 from spotwatch.clock import SystemClock
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.interval import save_interval_seconds
@@ -66,13 +66,13 @@ def command(
         if which == LATEST and problem:
             raise StoreError(f"LATEST cannot be read: {problem}; name a step or a directory")
         shown = _checkpoint(registry, found, pick(which, latest, found), is_all=is_all)
-        claim, problem = checkpoints_lease.read(registry.store)
+        claim, problem = lease.read(registry.store)
         document = {
             "version": 1,
             "url": registry.store.url,
             "run_id": registry.run_id,
             "checkpoint": shown,
-            "lease": checkpoints_lease.document(claim, problem),
+            "lease": lease.document(claim, problem),
             "lives": _lives(claim, problem, _STALLS_SECONDS if stall is None else (stall,)),
         }
     if as_json:
@@ -167,7 +167,7 @@ def _tensors(
 
 
 def _lives(claim: Claim | None, problem: str, stalls: tuple[float, ...]) -> dict[str, Any]:
-    history = checkpoints_lease.history(claim, problem)
+    history = lease.history(claim, problem)
     every = history.reclaim_every_seconds()
     return {
         "lives": [{"seconds": life.seconds, "ended": life.ended} for life in history.lives],

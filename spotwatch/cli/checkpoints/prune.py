@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._words import size
-from spotwatch.cli.checkpoints_run import answering, find_one, pointer_of, run_options
+from spotwatch.cli.checkpoints import lease
+from spotwatch.cli.checkpoints.run import answering, find_one, pointer_of, run_options
 from spotwatch.errors import CheckpointCorrupt, RunTaken, StoreError
 from spotwatch.train.registry import pruning
 from spotwatch.train.registry.listing import Found
@@ -158,15 +158,15 @@ def _dead_below(registry: Registry, *, is_looking: bool) -> int:
         RunTaken: a trainer is at work.
         StoreError: the store refuses.
     """
-    claim, problem = checkpoints_lease.read(registry.store)
-    state = checkpoints_lease.state_of(claim, problem)
+    claim, problem = lease.read(registry.store)
+    state = lease.state_of(claim, problem)
     if state in ("held", "unreadable"):
-        shown = checkpoints_lease.line(checkpoints_lease.document(claim, problem))
+        shown = lease.line(lease.document(claim, problem))
         if is_looking:
             click.echo(shown, err=True)
             return 0
         click.echo(f"{shown}; watching whether it is renewed ...", err=True)
-        if checkpoints_lease.is_alive(registry.store):
+        if lease.is_alive(registry.store):
             raise RunTaken(
                 f"{shown}: it is in use; its trainer prunes by itself, and --force does it all the same"
             )

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from spotwatch.cli import checkpoints_lease
 from spotwatch.cli._words import ago, size
-from spotwatch.cli.checkpoints_run import Folder, answering, find, pointer_of, run_options
+from spotwatch.cli.checkpoints import lease
+from spotwatch.cli.checkpoints.run import Folder, answering, find, pointer_of, run_options
 from spotwatch.clock import SystemClock
 from spotwatch.masking import escape
 from spotwatch.model import from_rfc3339, to_rfc3339
@@ -107,7 +107,7 @@ def describe(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
     rows = document["checkpoints"]
     total = size(sum(row["size_bytes"] for row in rows))
     yield f"{escape(document['url'])}: {len(rows)} checkpoint{'s' * (len(rows) != 1)}{_faults(rows)}, {total}"
-    yield checkpoints_lease.line(document["lease"])
+    yield lease.line(document["lease"])
     latest = document["latest"]
     if latest is None:
         yield "LATEST: none"
@@ -186,7 +186,7 @@ def _run(registry: Registry) -> dict[str, Any]:
         "version": 1,
         "url": registry.store.url,
         "run_id": registry.run_id,
-        "lease": checkpoints_lease.document(*checkpoints_lease.read(registry.store)),
+        "lease": lease.document(*lease.read(registry.store)),
         "latest": latest_document(registry, rows),
         "checkpoints": [row_document(row) for row in rows],
     }

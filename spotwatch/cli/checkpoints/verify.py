@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from spotwatch.cli._words import size, span
-from spotwatch.cli.checkpoints_run import answering, find_one, pick, pointer_of, run_options
+from spotwatch.cli.checkpoints.run import answering, find_one, pick, pointer_of, run_options
 from spotwatch.clock import SystemClock
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError
 from spotwatch.masking import escape

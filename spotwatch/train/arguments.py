@@ -14,6 +14,8 @@ from typing import SupportsIndex
 from spotwatch.errors import ConfigError
 from spotwatch.train.registry.manifest import MOST_STEPS
 
+_MOST_SHOWN = 80
+
 
 def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     """Return `value` as an int.
@@ -23,7 +25,7 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     """
     number = _index(value)
     if number is None or number < least:
-        raise ConfigError(f"{name}={value!r}: wants a whole number, at least {least}")
+        raise ConfigError(f"{name}={_shown(value)}: wants a whole number, at least {least}")
     return number
 
 
@@ -35,7 +37,7 @@ def seconds(name: str, value: object, *, may_be_zero: bool = False, least: float
     """
     number = _real(name, value, "seconds", may_be_zero=may_be_zero)
     if number < least:
-        raise ConfigError(f"{name}={value!r}: wants seconds, at least {least:g}")
+        raise ConfigError(f"{name}={_shown(value)}: wants seconds, at least {least:g}")
     return number
 
 
@@ -51,14 +53,14 @@ def rate(name: str, value: object) -> float:
 def _real(name: str, value: object, unit: str, *, may_be_zero: bool) -> float:
     wanted = f"{unit}, {'at least 0' if may_be_zero else 'above 0'}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name}={value!r}: wants {wanted}")
+        raise ConfigError(f"{name}={_shown(value)}: wants {wanted}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     # NaN compares false with everything, and is refused by that.
     if not (number > 0 or (may_be_zero and number == 0)):
-        raise ConfigError(f"{name}={value!r}: wants {wanted}")
+        raise ConfigError(f"{name}={_shown(value)}: wants {wanted}")
     return number
 
 
@@ -70,7 +72,7 @@ def steps(value: SupportsIndex) -> int:
     """
     number = _index(value)
     if number is None or not 0 <= number <= MOST_STEPS:
-        raise ConfigError(f"step {value!r}: wants a whole number of finished steps, 0 to {MOST_STEPS}")
+        raise ConfigError(f"step {_shown(value)}: wants a whole number of finished steps, 0 to {MOST_STEPS}")
     return number
 
 
@@ -81,3 +83,11 @@ def _index(value: SupportsIndex) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return f"({type(value).__name__} of too many digits to show)"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -22,6 +22,7 @@ from spotwatch.train.life import Life
 from spotwatch.train.link import Link
 from spotwatch.train.loop import Health, Loop, is_true
 from spotwatch.train.orders import Mark
+from spotwatch.train.registry.manifest import MOST_STEPS
 from spotwatch.train.saving import Saver
 from spotwatch.train.schedule import Schedule
 from spotwatch.train.shield import worker_init
@@ -217,10 +218,10 @@ class Checkpointer:
 
         Raises:
             StoreError: saving has failed `give_up_after` times in a row.
-            ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number, or
-                `resume` was not called.
+            ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number from 0
+                to 10**15 - 1 (at each call, also when nothing is due), or `resume` was not called.
         """
-        if type(step) is not int or step < 0:
+        if type(step) is not int or not 0 <= step <= MOST_STEPS:
             step = arguments.steps(step)
         self._step = step
         self._healthy = healthy
@@ -298,7 +299,6 @@ class Checkpointer:
     def _boundary(self, step: int) -> bool:
         if self._stage in (_Stage.NEW, _Stage.LEFT):
             raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
-        arguments.steps(step)  # the upper bound: the loop need not pay for it at each step
         if not self._loop.boundary(step, self._healthy):
             if self._is_first:
                 # Only now an optimizer has all its state: the buffer is made ready for the first save.

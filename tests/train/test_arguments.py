@@ -75,7 +75,22 @@ def test_a_step_of_another_library_is_a_step(make: Make, kind: Any) -> None:
     assert (again.resume(), counter.steps) == (5, [0, 1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("step", [1.0, np.float64(1), "1", None, True, -1, 10**15])
+NO_STEPS = [
+    1.0,
+    np.float64(1),
+    float("nan"),
+    "1",
+    None,
+    True,
+    -1,
+    10**15,
+    10**18,
+    pytest.param(10**5000, id="huge"),
+    np.int64(10**18),
+]
+
+
+@pytest.mark.parametrize("step", NO_STEPS)
 def test_what_is_no_step_is_refused_at_the_first(make: Make, step: Any) -> None:
     """Not at the first save, and not at the last one."""
     ck, _ = make(every_steps=1000)
@@ -83,6 +98,37 @@ def test_what_is_no_step_is_refused_at_the_first(make: Make, step: Any) -> None:
     for use in (ck.step, ck.save):
         with pytest.raises(ConfigError, match="whole number of finished steps"):
             use(step)
+
+
+@pytest.mark.parametrize("step", NO_STEPS)
+def test_what_is_no_step_is_refused_when_nothing_is_due(make: Make, tmp_path: Path, step: Any) -> None:
+    """A loop that counts wrongly is told at once; what it did before is saved when it goes on."""
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+    with ck:
+        counter.train(0)
+        assert not ck.step(1)
+        with pytest.raises(ConfigError, match=r"whole number of finished steps, 0 to 999999999999999$"):
+            ck.step(step)
+    assert [name.partition("-")[2][:9] for name in dirs(tmp_path)] == ["000000001"]
+
+
+def test_the_highest_step_is_saved_and_found(make: Make) -> None:
+    """It is as wide as the name of a checkpoint allows, and a step more is none."""
+    highest = 10**15 - 1
+    ck, _ = make()
+    ck.resume()
+    with ck:
+        assert not ck.step(highest)
+    assert make()[0].resume() == highest
+
+
+@pytest.mark.parametrize("value", ["x" * 1000, pytest.param(-(10**5000), id="huge")])
+def test_an_absurd_value_is_shown_in_short(value: Any) -> None:
+    """A message is one line, and there is one whatever was given."""
+    with pytest.raises(ConfigError, match=r"^keep=.*wants a whole number, at least 1$") as told:
+        arguments.whole("keep", value)
+    assert len(str(told.value)) < 200
 
 
 @pytest.mark.parametrize("value", [0.999, np.float32(0.5), 1e-300])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spotwatch.errors import ConfigError, HandshakeError, SpotwatchError
-from spotwatch.safe_files import read_small_file, write_atomically
+from spotwatch.kept_state import KeptState
 
 ID = "webhook-id"
 TIMESTAMP = "webhook-timestamp"
@@ -157,6 +157,8 @@ class ReplayCache:
         now: the start; aware.
         capacity: how many unexpired ids are kept.
         keep_seconds: how long; at least twice the verifier's tolerance.
+        forgets: when it is full, the oldest goes instead of the newest being refused: for what may be
+            repeated without harm.
     """
 
     def __init__(
@@ -166,24 +168,29 @@ class ReplayCache:
         now: datetime,
         capacity: int = CAPACITY,
         keep_seconds: float = KEEP_SECONDS,
+        forgets: bool = False,
     ) -> None:
-        self._path = path
         self._capacity = capacity
         self._keep_seconds = keep_seconds
+        self._forgets = forgets
         self._kept: dict[str, tuple[float, str]] = {}
         self._unknown_before: datetime | None = None
-        self._changes = 0
-        self._saved_changes = 0
-        self.problem = ""
-        """Why the file could not be read or written; empty when it could."""
+        self._state = KeptState(path, self._to_bytes, limit=_MAX_CACHE_BYTES)
         try:
             self._load()
         except HandshakeError as error:
-            self.problem = f"replay cache unreadable, what was signed before this start is refused: {error}"
+            self._state.problem = (
+                f"replay cache unreadable, what was signed before this start is refused: {error}"
+            )
             self._unknown_before = now
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def problem(self) -> str:
+        """Return why the file could not be read or written; empty when it could."""
+        return self._state.problem
 
     def novelty(self, webhook_id: str, body: bytes, *, signed_at: datetime, now: datetime) -> Novelty:
         """Tell whether a verified request is new.
@@ -198,43 +205,45 @@ class ReplayCache:
             return "duplicate" if found[1] == _hash(body) else "reused"
         if self._unknown_before is not None and signed_at <= self._unknown_before:
             return "unknown"
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now.timestamp()}
-        return "new" if len(self._kept) < self._capacity else "full"
+        self._drop_expired(now)
+        return "new" if self._forgets or len(self._kept) < self._capacity else "full"
 
     def remember(self, webhook_id: str, body: bytes, *, now: datetime) -> None:
         """Keep a request that has had its effect; `save` makes it last."""
-        self._kept[_hash(webhook_id.encode())] = (now.timestamp() + self._keep_seconds, _hash(body))
-        self._changes += 1
+        key = _hash(webhook_id.encode())
+        self._kept.pop(key, None)
+        while self._forgets and len(self._kept) >= self._capacity:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (now.timestamp() + self._keep_seconds, _hash(body))
+        self._state.changed()
 
     def save(self) -> bool:
         """Write what has changed; tell whether all is on disk, or none is wanted there.
 
         May run in a thread beside `remember`, but only one at a time.
         """
-        if self._path is None or self._saved_changes == self._changes:
-            return True
-        changes, kept = self._changes, self._kept.copy()
-        rows = {key: list(value) for key, value in kept.items()}
-        body = json.dumps({"version": _CACHE_VERSION, "kept": rows}).encode()
-        try:
-            write_atomically(self._path, body, mode=0o600)
-        except HandshakeError as error:
-            self.problem = str(error)
-            return False
-        self._saved_changes = changes
-        self.problem = ""
-        return True
+        return self._state.save()
+
+    def _drop_expired(self, now: datetime) -> None:
+        """Drop the oldest ones that have expired, and look at all only when there is no room otherwise."""
+        while self._kept and self._kept[key := next(iter(self._kept))][0] <= now.timestamp():
+            del self._kept[key]
+        if len(self._kept) >= self._capacity:
+            # A clock that was set back has left them in another order.
+            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now.timestamp()}
+
+    def _to_bytes(self) -> bytes:
+        rows = {key: list(value) for key, value in self._kept.copy().items()}
+        return json.dumps({"version": _CACHE_VERSION, "kept": rows}).encode()
 
     def _load(self) -> None:
-        if self._path is None:
-            return
-        body = read_small_file(self._path, limit=_MAX_CACHE_BYTES)
+        body = self._state.read()
         if body is None:
             return
         try:
             self._kept = _read_rows(json.loads(body))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise HandshakeError(f"{self._path}: {type(error).__name__}") from error
+            raise HandshakeError(f"{self._state.path}: {type(error).__name__}") from error
 
 
 def _read_signatures(text: str) -> list[bytes]:

@@ -67,6 +67,7 @@ def test_secrets_of_the_allowed_sizes_are_read(size: int) -> None:
     assert parse_secret("whsec_" + base64.b64encode(key).decode() + "\n") == key
 
 
+@pytest.mark.hostile(16)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -93,12 +94,14 @@ def test_a_right_signature_gives_the_id() -> None:
     assert check(headers()) == "msg_1"
 
 
+@pytest.mark.hostile(8)
 @pytest.mark.parametrize("body", [BODY + b" ", BODY.replace(b" ", b""), b"", BODY[::-1]])
 def test_a_changed_body_is_rejected(body: bytes) -> None:
     """One blank or a re-serialised JSON is another body."""
     assert reason(headers(), body) == "signature"
 
 
+@pytest.mark.hostile(9)
 def test_both_keys_count_during_a_rotation_and_the_old_one_no_longer_after_it() -> None:
     """Every secret is tried; one removed is worth nothing."""
     old = signed_headers(OLD_SECRET, "msg_1", STAMP, BODY)
@@ -113,6 +116,7 @@ def test_one_right_signature_among_others_counts() -> None:
     assert check(headers(signature=f"v1a,AAAA v1,AAAA v1 nonsense {right}")) == "msg_1"
 
 
+@pytest.mark.hostile(11)
 @pytest.mark.parametrize(
     ("signature", "why"),
     [
@@ -136,6 +140,7 @@ def test_nonsense_for_a_signature_is_rejected_and_nothing_else(signature: str, w
     assert reason(headers(signature=signature)) == why
 
 
+@pytest.mark.hostile(10)
 @pytest.mark.parametrize(
     "timestamp",
     [".9", "1.0", "-1", "+1", " 1", "1 ", "nan", "inf", "1e9", "1_0", "0x1", "9" * 13, "1" * 40,
@@ -146,6 +151,7 @@ def test_only_plain_digits_are_a_time(timestamp: str) -> None:
     assert reason(signed_headers(SECRET, "msg_1", timestamp, BODY)) == "malformed"  # type: ignore[arg-type]
 
 
+@pytest.mark.hostile(7)
 @pytest.mark.parametrize("name", ["id", "timestamp", "signature"])
 def test_a_missing_or_empty_header_is_rejected(name: str) -> None:
     """A header sent twice looks like a missing one, too."""
@@ -158,6 +164,7 @@ def test_an_id_that_cannot_be_shown_is_rejected(webhook_id: str) -> None:
     assert reason(headers(id=webhook_id)) == "malformed"
 
 
+@pytest.mark.hostile(10)
 @pytest.mark.parametrize(
     ("offset", "why"), [(-300, ""), (300, ""), (-301, "too old"), (301, "too new"), (-STAMP, "too old")]
 )
@@ -204,6 +211,7 @@ def test_a_request_is_new_until_it_is_remembered() -> None:
     assert novelty(kept, "b") == "new"
 
 
+@pytest.mark.hostile(14)
 def test_a_replay_after_a_restart_is_known(tmp_path: Path) -> None:
     """The memory is on disk, readable by us alone."""
     path = tmp_path / "replay.json"
@@ -215,6 +223,7 @@ def test_a_replay_after_a_restart_is_known(tmp_path: Path) -> None:
     assert novelty(cache(path), "a", b"y") == "reused"
 
 
+@pytest.mark.hostile(15)
 def test_a_full_cache_refuses_and_only_the_expired_make_room() -> None:
     """Forgetting a live id would let it be replayed."""
     kept = cache(capacity=2)
@@ -225,6 +234,25 @@ def test_a_full_cache_refuses_and_only_the_expired_make_room() -> None:
     assert novelty(kept, "c", after=601) == "new"
     assert novelty(kept, "b", after=601) == "duplicate"
     assert len(kept) == 1
+
+
+def test_a_memory_that_forgets_lets_the_oldest_go() -> None:
+    """What may be repeated without harm never keeps anything new out."""
+    kept = ReplayCache(None, now=NOW, capacity=2, keep_seconds=600, forgets=True)
+    for name in ("a", "b", "a", "c"):
+        kept.remember(name, b"x", now=NOW)
+    assert novelty(kept, "d") == "new"
+    assert [novelty(kept, name) for name in ("a", "b", "c")] == ["duplicate", "new", "duplicate"]
+    assert len(kept) == 2
+
+
+def test_a_clock_set_back_does_not_keep_the_expired() -> None:
+    """Entries in another order than that of their ends make room all the same."""
+    kept = cache(capacity=2)
+    kept.remember("late", b"x", now=NOW + timedelta(seconds=1000))
+    kept.remember("early", b"x", now=NOW)
+    assert novelty(kept, "c", after=601) == "new"
+    assert novelty(kept, "late", after=601) == "duplicate"
 
 
 @pytest.mark.parametrize(

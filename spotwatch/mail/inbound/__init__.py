@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from spotwatch.clock import Clock
 from spotwatch.errors import ConfigError, SpotwatchError
@@ -32,6 +32,21 @@ class Refused(SpotwatchError):
         super().__init__(why)
         self.verdict = verdict
         self.why = why
+
+    @classmethod
+    def unsigned(cls, why: str, **headers: str) -> Self:
+        """Return the refusal of what is not proven to come from the service."""
+        return cls(Verdict(status=401, result="unsigned", headers=headers), why)
+
+    @classmethod
+    def replayed(cls, why: str) -> Self:
+        """Return the refusal of what was rightly signed at another time."""
+        return cls(Verdict(status=401, result="replayed"), why)
+
+    @classmethod
+    def malformed(cls, why: str, status: int = 400) -> Self:
+        """Return the refusal of what no repetition would make better."""
+        return cls(Verdict(status=status, result="malformed"), why)
 
 
 class Service(Protocol):

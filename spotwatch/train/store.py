@@ -6,6 +6,7 @@ A store keeps bytes under names and knows nothing of checkpoints. Nothing is ope
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ CHUNK_BYTES = 4 * 2**20
 PROBE = ".probe/"
 """Where `is_conditional` writes; keys below are nobody's checkpoint."""
 OnPart = Callable[[int], None]
+# What boto3 takes, and the `$root` and `$web` of Azure; a name with a port belongs to a server.
+_BUCKET = re.compile(r"[A-Za-z0-9$._-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,18 @@ def open_store(
     Raises:
         ConfigError: no store is meant by it, or a variable or a package is missing.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        # Without what follows the scheme, which may hold a secret.
+        raise ConfigError(
+            f"checkpoint URL {url.partition(':')[0]}://...: {error}; write a path, or s3://bucket/prefix"
+        ) from error
     pace = Pace(most_bytes_per_second)
     if not parts.scheme:
         return _directory(url, run_id, pace)
     if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path:
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise ConfigError(f"checkpoint URL {url!r}: write file:///absolute/path, with three slashes")
         return _directory(unquote(parts.path), run_id, pace)
     if parts.scheme not in _OBJECTS:
@@ -139,6 +148,11 @@ def open_store(
         )
     if not parts.netloc and parts.scheme != "spaces":
         raise ConfigError(f"checkpoint URL {url!r} names no bucket; write {parts.scheme}://bucket/prefix")
+    if parts.netloc and not _BUCKET.fullmatch(parts.netloc):
+        raise ConfigError(
+            f"checkpoint URL {url!r}: {parts.netloc!r} can be no bucket; "
+            f"write {parts.scheme}://bucket/prefix, and where the server is into the environment"
+        )
     return _OBJECTS[parts.scheme](parts, run_id, environ, pace)
 
 
@@ -177,6 +191,12 @@ def _root(parts: SplitResult, run_id: str) -> str:
 def _directory(path: str, run_id: str, pace: Pace) -> Store:
     from spotwatch.train.stores.directory import DirectoryStore  # noqa: PLC0415 - it imports this module
 
-    if not path:
+    if not path.strip():
         raise ConfigError("the checkpoint URL is empty; give a path, file://, s3:// or spaces://")
-    return DirectoryStore(Path(path).expanduser().absolute() / run_id, pace)
+    if "\0" in path:
+        raise ConfigError(f"checkpoint URL {path!r}: a path has no zero byte in it")
+    try:
+        home = Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"checkpoint URL {path!r}: {error}; write the path from / on") from error
+    return DirectoryStore(home.absolute() / run_id, pace)

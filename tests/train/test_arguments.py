@@ -48,6 +48,16 @@ def test_bad_arguments(environ: dict[str, str], options: dict[str, Any], wanted:
         Checkpointer(**{"url": "/tmp/x", "run_id": "run", "environ": environ, **options})
 
 
+def test_a_url_that_names_a_file_is_refused_at_once(make: Make, tmp_path: Path) -> None:
+    """Resuming does not ask a mistake again for as long as it asks a store, and nothing is written."""
+    file = tmp_path / "model.pt"
+    file.write_bytes(b"weights")
+    ck, _ = make(url=file, patience_seconds=float("inf"))
+    with pytest.raises(ConfigError, match=r"model\.pt is no directory; name one"):
+        ck.resume()
+    assert file.read_bytes() == b"weights"
+
+
 def test_numbers_of_other_libraries_are_taken(make: Make, tmp_path: Path) -> None:
     """Sweeps hand over numpy's numbers, and infinite patience is patience."""
     options = {"every_steps": np.int64(2), "keep": np.int32(9), "patience_seconds": float("inf")}

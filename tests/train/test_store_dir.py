@@ -22,18 +22,13 @@ from spotwatch.train.stores.dir_files import new_file
 from spotwatch.train.stores.dir_locks import is_local, locked
 from spotwatch.train.stores.directory import DirectoryStore
 
+from .refusing import refuse
+
 _HOUR_SECONDS = 3600
 
 
 def _held(body: bytes) -> Held:
     return Held(memoryview(body), 1000)
-
-
-def _refuse(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(f"{'fcntl' if name == 'flock' else 'os'}.{name}", refuse)
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def test_a_full_disk_leaves_the_old_object(store: DirectoryStore, monkeypatch: p
     """A write that fails leaves what was there, and no rubbish."""
     store.put("LATEST", b"old")
     with monkeypatch.context() as patch:
-        _refuse(patch, "fsync", errno.ENOSPC)
+        refuse(patch, "fsync", errno.ENOSPC)
         with pytest.raises(StoreError, match="No space left"):
             store.put("LATEST", b"new")
         with pytest.raises(StoreError, match="No space left"):
@@ -158,7 +153,7 @@ def test_without_links_an_object_is_still_made_once(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some file systems know no links; the lock is enough for those who honour it."""
-    _refuse(monkeypatch, "link", errno.EPERM)
+    refuse(monkeypatch, "link", errno.EPERM)
     store.put_if("LEASE", b"1", None)
     with pytest.raises(StoreConflict):
         store.put_if("LEASE", b"2", None)
@@ -184,7 +179,7 @@ def test_without_locks_it_is_not_conditional(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """It says so, and writes nothing in the belief that it could."""
-    _refuse(monkeypatch, "flock", number)
+    refuse(monkeypatch, "flock", number)
     assert store.is_conditional is False
     with pytest.raises(StoreError, match="cannot be locked"):
         store.put_if("LEASE", b"1", None)

@@ -31,6 +31,7 @@ from spotwatch.train.stores.dir_files import (
     write_all,
 )
 from spotwatch.train.stores.dir_locks import LOCK, are_shared, locked
+from spotwatch.train.stores.dir_unfit import why_unfit
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.probe import probe
 
@@ -62,10 +63,20 @@ class DirectoryStore:
 
     @property
     def is_conditional(self) -> bool:
-        """Tell whether the file system has locks that other machines see."""
+        """Tell whether the file system has locks that other machines see.
+
+        Raises:
+            ConfigError: the root can be no store until the user changes something.
+            StoreError: the file system refuses, perhaps only for now.
+        """
         with self._lock:
             if self._is_conditional is None:
-                self._is_conditional = probe(self) and are_shared(self.root)
+                try:
+                    self._is_conditional = probe(self) and are_shared(self.root)
+                except StoreError as error:
+                    if unfit := why_unfit(self.root, error):
+                        raise unfit from error
+                    raise
             return self._is_conditional
 
     def put(self, key: str, body: bytes) -> None:
@@ -177,7 +188,7 @@ class DirectoryStore:
         with told(f"delete {path}"):
             try:
                 path.unlink()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return
         if path.parent != self.root:
             with contextlib.suppress(OSError):

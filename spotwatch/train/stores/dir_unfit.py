@@ -25,7 +25,10 @@ def why_unfit(root: Path, error: StoreError) -> ConfigError | None:
         root: of the store.
         error: what the write raised, because of an `OSError`.
     """
-    number = getattr(error.__cause__, "errno", None)
+    cause = error.__cause__
+    if not isinstance(cause, OSError):
+        return None
+    number, reason = cause.errno, cause.strerror
     # As deep as there is something; all below would have been made.
     there = next(path for path in (root, *root.parents) if os.path.lexists(path) or path == path.parent)
     begin = f"{root} can be no checkpoint directory"
@@ -33,15 +36,9 @@ def why_unfit(root: Path, error: StoreError) -> ConfigError | None:
         return ConfigError(f"{begin}: {there} is no directory; name one, or what can be made one")
     if number in _FORBIDDEN:
         return ConfigError(
-            f"{begin}: {there} cannot be written to ({os.strerror(number)}); let the user with id {os.geteuid()} "
+            f"{begin}: {there} cannot be written to ({reason}); let the user with id {os.geteuid()} "
             "write there, or name another directory"
         )
     if number in _IMPOSSIBLE:
-        return ConfigError(
-            f"{begin}: none can be made in {there} ({os.strerror(number)}); name another directory"
-        )
+        return ConfigError(f"{begin}: none can be made in {there} ({reason}); name another directory")
     return None
-
-
-def _text(number: int) -> str:
-    return os.strerror(number)

@@ -19,7 +19,7 @@ from spotwatch.train.stores import s3_read, s3_upload
 from spotwatch.train.stores.bulk import Bulk, choose_bulk
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.probe import NotConditional, probe
-from spotwatch.train.stores.s3_bucket import Bucket, code_of, status_of
+from spotwatch.train.stores.s3_bucket import TRIES, Bucket, code_of, status_of
 
 log = logging.getLogger("spotwatch.train")
 
@@ -41,7 +41,16 @@ def open_s3(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) ->
 
 
 def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:
-    """Return a store on DigitalOcean Spaces, from `SPACES_KEY`, `_SECRET`, `_REGION` and `_BUCKET`.
+    """Return a store on DigitalOcean Spaces, from the variables that `spaces_bucket` names.
+
+    Raises:
+        ConfigError: a variable is missing.
+    """
+    return _open(spaces_bucket(bucket, environ), prefix, environ, pace)
+
+
+def spaces_bucket(bucket: str, environ: Mapping[str, str], *, tries: int = TRIES) -> Bucket:
+    """Return a bucket of DigitalOcean Spaces, from `SPACES_KEY`, `_SECRET`, `_REGION` and `_BUCKET`.
 
     `SPACES_ENDPOINT` replaces the region's public endpoint, for a proxy or a test.
 
@@ -63,7 +72,7 @@ def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace
         "aws_access_key_id": environ["SPACES_KEY"],
         "aws_secret_access_key": environ["SPACES_SECRET"],
     }
-    return _open(Bucket(bucket, options, scheme="spaces"), prefix, environ, pace)
+    return Bucket(bucket, options, scheme="spaces", tries=tries)
 
 
 def _open(bucket: Bucket, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:

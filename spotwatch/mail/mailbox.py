@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a relay tells its Droplets through a mailbox, to whom, and what of it is in force.
+
+An object of the mailbox states what is in force for one address: the newest letter of each kind of evidence,
+so that a weak one never displaces a strong one. It does not know how a letter is written, signed or sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from spotwatch.model import Evidence
+
+EXPIRES_AFTER = timedelta(hours=6)
+"""After the deadline: long enough for a Droplet that was off, and for nothing to be told of a later one."""
+
+LetterEvent = Literal["reclaim", "cancel", "correction"]
+
+_PREFIX = "reclaims"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """For whom an object is: a Droplet by number, whoever has a name, or everybody."""
+
+    droplet_id: int | None = None
+    name_hash: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the object's name in the mailbox."""
+        if self.droplet_id is not None:
+            return f"{_PREFIX}/{self.droplet_id}.json"
+        return f"{_PREFIX}/by-name/{self.name_hash}.json" if self.name_hash else f"{_PREFIX}/broadcast.json"
+
+
+BROADCAST = Address()
+HEARTBEAT_KEY = f"{_PREFIX}/_heartbeat.json"
+
+
+def address_of_name(name: str) -> Address:
+    """Return the address of whoever is called `name`, in any case."""
+    return Address(name_hash=hashlib.sha256(name.strip().casefold().encode()).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """What one notice means for one address."""
+
+    to: Address
+    event: LetterEvent
+    """A correction is a reclaim whose `at` takes the place of the time said before."""
+    at: datetime | None
+    """When the Droplet goes, aware UTC; None for a cancel."""
+    issued_at: datetime
+    """The mail's own date: a cancel ends what was issued before it."""
+    expires_at: datetime
+    evidence: Evidence
+    message: str = ""
+    """A hash of what the mail is known by: the same for each copy of it."""
+    detail: str = ""
+    """One line for people."""
+    letter_id: str = ""
+    """Stable over each writing; empty: not signed yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The relay's sign of life."""
+
+    at: datetime
+    interval_seconds: float
+
+
+def expiry(at: datetime | None, issued_at: datetime) -> datetime:
+    """Return when a letter ends: six hours after its deadline."""
+    return (issued_at + timedelta(hours=2) if at is None else at) + EXPIRES_AFTER
+
+
+def join(known: Sequence[Letter], new: Letter, *, now: datetime) -> tuple[Letter, ...]:
+    """Return what is in force once `new` is told too: at most one letter of each kind of evidence.
+
+    The newest counts, by the date of its mail. Among reclaims the earliest time does, but for a correction.
+    """
+    kept = [one for one in known if one.expires_at > now]
+    rival = next((one for one in kept if one.evidence is new.evidence), None)
+    others = tuple(one for one in kept if one.evidence is not new.evidence)
+    return (*others, new if rival is None else _later(rival, new))
+
+
+def _later(known: Letter, new: Letter) -> Letter:
+    is_same = bool(new.message) and new.message == known.message and new.event == known.event
+    if is_same or new.issued_at < known.issued_at:
+        earlier, later = new, known
+    else:
+        earlier, later = known, new
+    if later.event != "reclaim" or earlier.event == "cancel" or earlier.at is None or later.at is None:
+        return later
+    at = min(earlier.at, later.at)
+    # A later expiry than needed is harmless; an earlier one could end a notice that is in force.
+    return replace(later, at=at, letter_id="" if at != later.at else later.letter_id)

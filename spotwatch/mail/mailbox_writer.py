@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a relay writes its mailbox: what is in force for an address, and its sign of life.
+
+What the mailbox already holds is read first and joined, so that a relay that has lost its own state, or
+stands beside another one with the same key, displaces nothing. It does not try again: the outbox does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from spotwatch.errors import ConfigError, HandshakeError, Malformed, ProviderError, Unavailable
+from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address, Heartbeat, Letter, join
+from spotwatch.mail.mailbox_client import Fetched, FileReader, Reader, file_root
+from spotwatch.mail.mailbox_form import read_letters, write_heartbeat, write_letters
+from spotwatch.mail.mailbox_keys import SigningKey
+from spotwatch.safe_files import write_atomically
+
+
+class Objects(Reader, Protocol):
+    """A mailbox that one may write to."""
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Store an object whole.
+
+        Raises:
+            ProviderError: it was refused, or not answered.
+        """
+
+
+def open_objects(url: str, environ: Mapping[str, str]) -> Objects:
+    """Return a mailbox to write to; nothing is opened before its first use.
+
+    Args:
+        url: `s3://BUCKET/PREFIX`, `spaces://BUCKET/PREFIX` or `file:///DIR`.
+        environ: holds credentials and endpoints: `AWS_*`, `SPACES_*`.
+
+    Raises:
+        ConfigError: it is none of these, or a variable is missing.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "file":
+        return FileObjects(file_root(url))
+    if scheme not in ("s3", "spaces"):
+        raise ConfigError(
+            f"relay.mailbox: {scheme or 'nothing'}:// cannot be written to; have s3, spaces, file"
+        )
+    # Imported late: it belongs to buckets, and brings what they need.
+    from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of  # noqa: PLC0415
+
+    return BucketObjects(*bucket_of(url, environ))
+
+
+class FileObjects(FileReader):
+    """A mailbox in a directory.
+
+    Args:
+        root: made when first written to.
+    """
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Put a file in place, whole."""
+        path = self._root / key
+        try:
+            await asyncio.to_thread(_put, path, body)
+        except (HandshakeError, OSError) as error:
+            raise Unavailable(f"cannot write {path}: {error}") from error
+
+
+class MailboxWriter:
+    """Writes signed objects.
+
+    Args:
+        objects: the mailbox.
+        key: signs.
+    """
+
+    def __init__(self, objects: Objects, key: SigningKey) -> None:
+        self._objects = objects
+        self._key = key
+
+    async def put(self, to: Address, letters: Sequence[Letter], *, now: datetime) -> None:
+        """Join `letters` with what the mailbox holds for `to`, and write that.
+
+        Raises:
+            ProviderError: the mailbox cannot be read or written now.
+        """
+        found = (await self._objects.fetch({to.key: ""}))[to.key]
+        if isinstance(found, ProviderError) and not isinstance(found, Malformed):
+            raise found
+        held: tuple[Letter, ...] = ()
+        if isinstance(found, Fetched) and found.state == "new":
+            held = read_letters(found.body, (self._key.public,), to=to, now=now).letters
+        joined = held
+        for letter in letters:
+            joined = join(joined, letter, now=now)
+        if joined != held:
+            await self._objects.put(to.key, write_letters(joined, self._key, now=now))
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        """Write the sign of life.
+
+        Raises:
+            ProviderError: the mailbox cannot be written now.
+        """
+        await self._objects.put(HEARTBEAT_KEY, write_heartbeat(heartbeat, self._key))
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._objects.close()
+
+
+def _put(path: Path, body: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whoever may enter the directory may read: the letters are signed, and no secret.
+    write_atomically(path, body, mode=0o644)

@@ -29,6 +29,7 @@ T = TypeVar("T")
 _EPILOG = """\b
 Examples:
   spotwatch drill                                   all clouds, a small trainer of our own
+  spotwatch drill --cloud digitalocean --by-mail    its mail, from DKIM to the last step
   spotwatch drill --cloud aws --window 2m --store s3://bucket/drills -- python train.py
 """
 
@@ -66,6 +67,9 @@ Examples:
     show_default=True,
     help="Longest wait for a trainer to train, and to finish.",
 )
+@click.option(
+    "--by-mail", is_flag=True, help="DigitalOcean's notice comes as the mail itself, signed by DKIM."
+)
 @click.argument("argv", nargs=-1, metavar="[-- COMMAND...]")
 def command(
     *,
@@ -75,6 +79,7 @@ def command(
     as_json: bool,
     notice_after: float,
     limit: float,
+    by_mail: bool,
     argv: tuple[str, ...],
 ) -> None:
     """Rehearse a reclaim: notice, save, the machine is gone, the same command goes on elsewhere.
@@ -83,6 +88,8 @@ def command(
     a scratch store and runs of the drill's own. Exit 0: passed. 1: something would be lost.
     """
     wanted = clouds() if not names or "all" in names else tuple(dict.fromkeys(names))
+    if by_mail and "digitalocean" not in wanted:
+        raise ConfigError("--by-mail is for digitalocean, which announces by mail; add --cloud digitalocean")
     plan = make_plan(window, wanted)
     if not argv and importlib.util.find_spec("torch") is None:
         raise ConfigError(
@@ -102,6 +109,7 @@ def command(
         command=argv,
         notice_after_seconds=notice_after,
         limit_seconds=limit,
+        by_mail=by_mail,
     )
     outcomes, logs = _run(run_drill(drill, timeline))
     result = document(outcomes, window_seconds=window)

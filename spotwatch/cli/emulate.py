@@ -45,6 +45,7 @@ class _Plan:
     faults: tuple[Mapping[str, Any], ...]
     webhook_url: str
     secret_file: Path | None
+    by_mail: bool
     say: Callable[[Event], None]
 
 
@@ -79,6 +80,7 @@ class _Plan:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the whsec_… secret that signs them.",
 )
+@click.option("--by-mail", is_flag=True, help="Post DigitalOcean's mail itself, signed by DKIM.")
 @click.option("--log", type=click.Choice(["console", "json"]), default="console", show_default=True)
 def command(  # noqa: PLR0913 - click hands over every option by name
     *,
@@ -92,6 +94,7 @@ def command(  # noqa: PLR0913 - click hands over every option by name
     list_scenarios: bool,
     webhook_url: str,
     secret_file: Path | None,
+    by_mail: bool,
     log: Literal["console", "json"],
 ) -> None:
     """Play CLOUD's metadata service here, give a notice, and show every request.
@@ -121,6 +124,7 @@ def command(  # noqa: PLR0913 - click hands over every option by name
         faults=tuple(_read_fault(text) for text in faults),
         webhook_url=webhook_url,
         secret_file=secret_file,
+        by_mail=by_mail,
         say=_say_json if log == "json" else _say_text,
     )
     asyncio.run(_serve(plan))
@@ -143,6 +147,7 @@ async def _serve(plan: _Plan) -> None:
         listener=plan.say,
         webhook_url=plan.webhook_url,
         secret=plan.secret_file.read_text(encoding="utf-8").strip() if plan.secret_file else "",
+        by_mail=plan.by_mail,
     )
     for fault in plan.faults:
         cloud.fault(**fault)

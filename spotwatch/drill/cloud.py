@@ -30,7 +30,7 @@ _REPLACEMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @contextlib.asynccontextmanager
 async def emulated(
-    name: str, secret_file: Path, *, is_replacement: bool = False
+    name: str, secret_file: Path, *, is_replacement: bool = False, by_mail: bool = False
 ) -> AsyncIterator[tuple[Emulator, Mapping[str, str]]]:
     """Play the cloud `name`, and yield it with the variables that point a daemon to it.
 
@@ -38,13 +38,16 @@ async def emulated(
         name: one of `emulator.clouds()`.
         secret_file: made here, if the cloud pushes its notices.
         is_replacement: play another machine than the first one.
+        by_mail: send whole mails where the cloud announces by mail.
     """
     knobs: dict[str, Any] = dict(_REPLACEMENTS[name]) if is_replacement else {}
     variables: dict[str, str] = {}
     if name == "digitalocean":
         secret = _make_secret(secret_file)
         listen = f"127.0.0.1:{_free_port()}"
-        knobs |= {"webhook_url": f"http://{listen}/webhook/digitalocean", "secret": secret}
+        path = "/standard" if by_mail else ""
+        knobs |= {"webhook_url": f"http://{listen}/webhook/digitalocean{path}", "secret": secret}
+        knobs["by_mail"] = by_mail
         variables = {
             "SPOTWATCH_WEBHOOK__LISTEN": listen,
             "SPOTWATCH_WEBHOOK__SECRET_FILES": str(secret_file),

@@ -212,7 +212,8 @@ class _Reclaim:
         machine = Machine(scene.folder / name, scene.logs, name, scene.trainer_environment(self._cloud))
         secret_file = machine.folder / "whsec"
         # The cloud outlives its machine, as clouds do.
-        async with emulated(self._cloud, secret_file, is_replacement=number > 1) as (cloud, environment):
+        playing = emulated(self._cloud, secret_file, is_replacement=number > 1, by_mail=scene.by_mail)
+        async with playing as (cloud, environment):
             try:
                 await machine.start_daemon(self._cloud, {**scene.plan.variables(), **environment})
                 self._say(f"machine {number}: the daemon watches")

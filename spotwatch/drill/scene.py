@@ -38,6 +38,8 @@ class Scene:
     """When the notice comes to a trainer that says nothing of itself, counted from its start."""
     limit_seconds: float = 600.0
     """How long a trainer may take until it trains, and until it has finished."""
+    by_mail: bool = False
+    """A cloud that announces by mail sends the mail itself, signed, and no message made of it."""
 
     @property
     def is_own(self) -> bool:

@@ -39,6 +39,8 @@ class Drill:
     """The user's trainer; empty: ours."""
     notice_after_seconds: float = 10.0
     limit_seconds: float = 600.0
+    by_mail: bool = False
+    """Where the cloud announces by mail, its mail arrives whole and signed, and is proven and read."""
 
 
 async def run_drill(drill: Drill, timeline: Timeline) -> tuple[list[Outcome], Path | None]:
@@ -59,6 +61,7 @@ async def run_drill(drill: Drill, timeline: Timeline) -> tuple[list[Outcome], Pa
         command=drill.command,
         notice_after_seconds=drill.notice_after_seconds,
         limit_seconds=drill.limit_seconds,
+        by_mail=drill.by_mail,
     )
     keeps_logs = False
     try:

@@ -19,6 +19,7 @@ from spotwatch.clock import Clock, SystemClock
 from spotwatch.emulator._base import Cloud
 from spotwatch.emulator._desk import Desk, Request
 from spotwatch.emulator._listener import Listener
+from spotwatch.emulator._mail import ACCOUNT, Mailer, NameServer
 from spotwatch.emulator._push import Relay
 from spotwatch.emulator.digitalocean import DigitalOcean
 from spotwatch.emulator.faults import Fault, Faults, canonical
@@ -44,10 +45,11 @@ class Emulator:
         listener: told of every request, notice and fault as it happens.
         webhook_url: where DigitalOcean's notices go when `announce` is used.
         secret: the `whsec_…` secret that signs them.
+        by_mail: post them as DKIM-signed mail; `environment` then also says where its key is found.
         knobs: fields of the cloud's class, such as `gke=True` or `first_call_seconds=119`.
 
     Raises:
-        ConfigError: no cloud of that name, or a secret that is none.
+        ConfigError: no cloud of that name, a secret that is none, or a cloud that sends no mail.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Emulator:
         listener: Callable[[Event], None] | None = None,
         webhook_url: str = "",
         secret: str = "",
+        by_mail: bool = False,
         **knobs: Any,
     ) -> None:
         if name not in _CLOUDS:
@@ -72,8 +75,20 @@ class Emulator:
         self._port = port
         self._tell = listener
         self._faults = Faults()
+        if by_mail and not isinstance(made, DigitalOcean):
+            raise ConfigError(f"{name} announces nothing by mail; digitalocean does")
+        mailer = Mailer() if by_mail else None
+        self._name_server = None if mailer is None else NameServer(mailer.records)
         self._relay = (
-            Relay(made, self.clock, self._faults, self._event, webhook_url=webhook_url, secret=secret)
+            Relay(
+                made,
+                self.clock,
+                self._faults,
+                self._event,
+                webhook_url=webhook_url,
+                secret=secret,
+                mailer=mailer,
+            )
             if isinstance(made, DigitalOcean)
             else None
         )
@@ -91,6 +106,8 @@ class Emulator:
         self._listener = Listener(server, self._host, self._port)
         await self._listener.open()
         self._desk.base_url = self.base_url
+        if self._name_server is not None:
+            await self._name_server.open()
         if self._faults.refuses:
             self._listener.refuse()
         return self
@@ -102,6 +119,8 @@ class Emulator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._name_server is not None:
+            self._name_server.close()
         if self._listener is not None:
             await self._listener.close()
 
@@ -119,7 +138,14 @@ class Emulator:
     @property
     def environment(self) -> dict[str, str]:
         """Return the variables that point a daemon here."""
-        return self.cloud.environment(self.base_url)
+        variables = self.cloud.environment(self.base_url)
+        if self._name_server is None or not isinstance(self.cloud, DigitalOcean):
+            return variables
+        return variables | {
+            "SPOTWATCH_MAIL__RESOLVERS": self._name_server.address,
+            "SPOTWATCH_MAIL__ACCOUNT_ADDRESSES": ACCOUNT,
+            "SPOTWATCH_PROVIDER__DIGITALOCEAN__NAMES": self.cloud.hostname,
+        }
 
     @property
     def identity(self) -> str:

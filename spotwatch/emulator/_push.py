@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A relay's part: turn DigitalOcean's mail into a signed message and post it to the machine.
+"""A relay's part: post DigitalOcean's mail, or a signed message made of it, to the machine.
 
 It serves nothing, and never reads what the receiver says beyond the status.
 """
@@ -17,10 +17,11 @@ import aiohttp
 
 from spotwatch.clock import Clock
 from spotwatch.emulator._base import PAST_SECONDS
+from spotwatch.emulator._mail import Mailer
 from spotwatch.emulator.digitalocean import DigitalOcean, decode_secret, sign
 from spotwatch.emulator.faults import Faults, Mood, mood
 from spotwatch.errors import ConfigError
-from spotwatch.model import to_rfc3339
+from spotwatch.model import from_rfc3339, to_rfc3339
 
 TARGET_SECONDS = 7200.0
 """DigitalOcean's target between mail and reclaim (terms of the Spot preview)."""
@@ -39,6 +40,7 @@ class Relay:
         tell: called with the outcome of each post.
         webhook_url: where to, unless a call says otherwise.
         secret: `whsec_…`, unless a call says otherwise.
+        mailer: writes the mails that are posted whole; None: messages are made of them.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Relay:
         *,
         webhook_url: str = "",
         secret: str = "",
+        mailer: Mailer | None = None,
     ) -> None:
         self._droplet = droplet
         self._clock = clock
@@ -57,6 +60,7 @@ class Relay:
         self._tell = tell
         self._url = webhook_url
         self._secret = secret
+        self._mailer = mailer
         if secret:
             decode_secret(secret)
 
@@ -107,14 +111,30 @@ class Relay:
             name=about.get("name"),
             mood=now,
         )
-        stamp = int(self._clock.now().timestamp() + now.skew_seconds)
-        body = json.dumps(content).encode()
-        headers = sign(key, message_id or f"msg_{secrets.token_hex(12)}", stamp, body)
+        sent_at = self._clock.now() + timedelta(seconds=now.skew_seconds)
+        content_type, body = self._written(content, sent_at)
+        signed = sign(key, message_id or f"msg_{secrets.token_hex(12)}", int(sent_at.timestamp()), body)
+        headers = {"Content-Type": content_type, **signed}
         status = 0
         for _ in range(1 + now.duplicate):
             status = await (_post_until_taken if until_taken else _post)(url, headers, body)
             self._tell("pushed", {"what": event, "url": url, "status": status})
         return status
+
+    def _written(self, content: Mapping[str, Any], sent_at: datetime) -> tuple[str, bytes]:
+        """Return type and bytes of what is posted."""
+        if self._mailer is None:
+            return "application/json", json.dumps(content).encode()
+        droplet_id = content.get("droplet_id")
+        # DigitalOcean's mails name Droplets by name alone.
+        own = self._droplet.hostname if droplet_id == self._droplet.droplet_id else str(droplet_id)
+        mail = self._mailer.write(
+            content["event"],
+            named=content.get("name") or own,
+            at=_for_people(content.get("at", "")),
+            sent_at=sent_at,
+        )
+        return "message/rfc822", mail
 
     def _mood(self) -> Mood:
         active = self._faults.told(_PAGE)
@@ -135,13 +155,19 @@ class Relay:
         return to_rfc3339(at + timedelta(seconds=now.skew_seconds))
 
 
+def _for_people(at: str) -> str:
+    """Return a time as DigitalOcean's mails write it; what is none is left as it is."""
+    try:
+        return f"{from_rfc3339(at):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return at
+
+
 async def _post(url: str, headers: Mapping[str, str], body: bytes) -> int:
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
     async with (
         aiohttp.ClientSession(trust_env=False, timeout=timeout) as session,
-        session.post(
-            url, data=body, headers={"Content-Type": "application/json", **headers}, allow_redirects=False
-        ) as response,
+        session.post(url, data=body, headers=headers, allow_redirects=False) as response,
     ):
         return response.status
 

@@ -310,6 +310,7 @@ class Assembly:
                 on_request=self._on_webhook,
                 say=self._say,
                 limits=Limits(body_bytes=settings.webhook.max_body_bytes),
+                trusted_proxies=settings.webhook.trusted_proxies,
             )
         )
 

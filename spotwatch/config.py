@@ -94,6 +94,8 @@ class Webhook:
     secret: str = ""
     """A secret by value, meant for `SPOTWATCH_WEBHOOK__SECRET`; never printed."""
     trust_relay: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses of reverse proxies, whose last `X-Forwarded-For` is taken for the peer's."""
     max_body_bytes: int = 262144
     """262144 bytes: a reclaim mail is a few KiB."""
     tolerance_seconds: float = 300.0

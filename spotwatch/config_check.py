@@ -66,6 +66,7 @@ def field_checks(environ: Mapping[str, str]) -> dict[type, dict[str, Refine]]:
         RelayDroplet: {"id": _droplet_id, "addresses": lambda texts: tuple(_ip_address(t) for t in texts)},
         Webhook: {
             "listen": _listen,
+            "trusted_proxies": lambda texts: tuple(_ip_address(text) for text in texts),
             "secret_files": lambda names: tuple(secret_file(name) for name in names),
         },
     }

@@ -12,7 +12,7 @@ import ipaddress
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 # Not `aiohttp.web`, which brings a whole framework: 1.4 MiB that a daemon keeps for ever.
@@ -28,6 +28,7 @@ from spotwatch.webhook_guard import (
     Limits,
     TokenBuckets,
     is_loopback,
+    peer_of,
     read_body,
     refuse,
 )
@@ -135,6 +136,7 @@ class WebhookServer(Listener):
         say: takes one line for the log.
         limits: what a peer may cost.
         buckets: how often a peer may ask.
+        trusted_proxies: peers that say whom they speak for.
         retry_seconds: between two tries to bind.
     """
 
@@ -147,6 +149,7 @@ class WebhookServer(Listener):
         say: Callable[[str], None],
         limits: Limits | None = None,
         buckets: TokenBuckets | None = None,
+        trusted_proxies: Collection[str] = (),
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._kept_limits = limits or Limits()
@@ -154,6 +157,7 @@ class WebhookServer(Listener):
         self._receivers = receivers
         self._on_request = on_request
         self._buckets = buckets or TokenBuckets()
+        self._trusted_proxies = frozenset(trusted_proxies)
         self._said: Counter[str] = Counter()
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
@@ -176,7 +180,7 @@ class WebhookServer(Listener):
 
     async def _admit(self, request: BaseRequest, path: str) -> Received:
         """Return what came; the cheapest question first, and nothing parsed."""
-        peer = request.remote or ""
+        peer = peer_of(request, self._trusted_proxies)
         if request.method != "POST":
             raise _Refused(405, "bad_method", Allow="POST")
         if not self._buckets.take(peer, asyncio.get_running_loop().time()):

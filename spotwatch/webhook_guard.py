@@ -13,7 +13,7 @@ import contextlib
 import ipaddress
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,25 @@ def is_loopback(peer: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
+
+
+def peer_of(request: BaseRequest, trusted_proxies: Collection[str]) -> str:
+    """Return the address that a request comes from.
+
+    Args:
+        request: with a header of any content.
+        trusted_proxies: peers that are asked whom they speak for. What they added last counts: the entries
+            before it came with the request, and may be anybody's invention.
+    """
+    peer = request.remote or ""
+    if peer not in trusted_proxies:
+        return peer
+    said = request.headers.getall("X-Forwarded-For", [])
+    last = said[-1].rpartition(",")[2].strip() if said else ""
+    try:
+        return str(ipaddress.ip_address(last))
+    except ValueError:
+        return peer
 
 
 class Connection(RequestHandler):

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from spotwatch.mail.keys import KeyAnswer, KeyState
+
 HEADERS = (
     "from",
     "to",
@@ -110,6 +112,11 @@ class Signer:
             p = base64.b64encode(_edwards_key(self.owner).public_key().public_bytes_raw()).decode()
         return {self.key_name: self.record.format(p=p)}
 
+    @property
+    def answers(self) -> dict[str, KeyAnswer]:
+        """Return the same as `prove` wants it."""
+        return {n: KeyAnswer(state=KeyState.FOUND, text=text) for n, text in self.records.items()}
+
     def sign(
         self,
         raw: bytes,
@@ -154,6 +161,29 @@ class Signer:
         else:
             signature = _key(self.owner, self.bits).sign(digest, data)
         return b"DKIM-Signature:" + value.encode() + base64.b64encode(signature) + b"\r\n" + raw
+
+
+class StubResolver:
+    """DNS in memory.
+
+    Args:
+        records: TXT records by name; every other name is missing.
+    """
+
+    def __init__(self, records: Mapping[str, str] | None = None) -> None:
+        self.records = dict(records or {})
+        self.is_down = False
+        """While it is, nothing gets an answer."""
+        self.asked: list[str] = []
+
+    async def resolve(self, name: str) -> KeyAnswer:
+        """Return the record at `name`, which may be remembered for five minutes."""
+        self.asked.append(name)
+        if self.is_down:
+            return KeyAnswer(state=KeyState.NO_ANSWER, why="DNS is down")
+        if name not in self.records:
+            return KeyAnswer(state=KeyState.MISSING, why="no such record")
+        return KeyAnswer(state=KeyState.FOUND, text=self.records[name], ttl_seconds=300.0)
 
 
 def _chosen(head: bytes, names: Sequence[str]) -> list[bytes]:

@@ -117,7 +117,7 @@ class Standard:
             raw=raw,
             is_original=is_original,
             covers_body=True,
-            replay_id=webhook_id,
+            replay_id=f"standard:{webhook_id}",
             signed_at=signed_at(request.headers),
             received_at=now,
         )

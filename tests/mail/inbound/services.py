@@ -2,7 +2,8 @@
 """How a service is made in a test, and where the requests of each are found: `requests_<name>.py`.
 
 Such a module has `config` (an instance of the service's own), `SECRETS` (file name to text), `good()` and
-`tampered()`; what holds for every service is tested over all of them by name.
+`tampered()`, and `more(clock)` where its class takes more than the others; what holds for every service is
+tested over all of them by name.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def bench(name: str, *, config: Any = None, secrets: Mapping[str, str] | None = 
         read_secret=known.__getitem__,
         clock=clock,
         tolerance_seconds=TOLERANCE_SECONDS,
+        **getattr(requests, "more", lambda clock: {})(clock),
     )
     return Bench(name, requests, clock, service)
 

@@ -80,7 +80,7 @@ async def test_a_raw_mail_is_handed_on_byte_for_byte(content_type: str) -> None:
         raw=raw,
         is_original=True,
         covers_body=True,
-        replay_id="msg_1",
+        replay_id="standard:msg_1",
         signed_at=NOW,
         received_at=NOW,
     )
@@ -156,7 +156,7 @@ async def test_an_old_secret_counts_until_it_is_removed() -> None:
 async def test_a_repeated_request_has_one_replay_id() -> None:
     """What is sent twice is known by its `webhook-id`, which is signed."""
     first, second = await opened(good()), await opened(good())
-    assert first.replay_id == second.replay_id == "msg_1"
+    assert first.replay_id == second.replay_id == "standard:msg_1"
 
 
 @pytest.mark.hostile(22)

@@ -51,3 +51,10 @@ def systemd_analyze() -> str:
     """Give the path of systemd's own checker."""
     _require("systemd-analyze")
     return shutil.which("systemd-analyze") or ""
+
+
+@pytest.fixture
+def caddy() -> str:
+    """Give the path of the reverse proxy that the page on mail sets up."""
+    _require("caddy")
+    return shutil.which("caddy") or ""

@@ -59,7 +59,7 @@ def _free_port() -> int:
 def _caddyfile(hook: int, https: int, http: int) -> str:
     [site] = re.findall(r"```caddyfile\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     options = f"{{\n\tadmin off\n\tskip_install_trust\n\thttp_port {http}\n\thttps_port {https}\n}}\n"
-    site = site.replace("spot.example.com {", "localhost {\n\ttls internal", 1)
+    site = str(site).replace("spot.example.com {", "localhost {\n\ttls internal", 1)
     return options + site.replace("127.0.0.1:9476", f"127.0.0.1:{hook}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from spotwatch.errors import ConfigError, HandshakeError, Malformed, ProviderError, Unavailable
+from spotwatch.errors import ConfigError, HandshakeError, Unavailable
 from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address, Heartbeat, Letter, join
 from spotwatch.mail.mailbox_client import Fetched, FileReader, Reader, file_root
 from spotwatch.mail.mailbox_form import read_letters, write_heartbeat, write_letters
@@ -91,7 +91,8 @@ class MailboxWriter:
             ProviderError: the mailbox cannot be read or written now.
         """
         found = (await self._objects.fetch({to.key: ""}))[to.key]
-        if isinstance(found, ProviderError) and not isinstance(found, Malformed):
+        # Denied is also what is missing, to who may not list; then what we know ourselves has to do.
+        if isinstance(found, Unavailable):
             raise found
         held: tuple[Letter, ...] = ()
         if isinstance(found, Fetched) and found.state == "new":

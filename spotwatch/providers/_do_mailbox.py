@@ -109,11 +109,10 @@ class DropletMailbox:
         """Return the letters that are new since the last poll: verified, in force, the oldest first."""
         whose = self._whose()
         if whose is not None and whose.droplet_id != self._owner:
-            if self._owner is not None:
-                # Another Droplet than before: what was read for that one says nothing of this one.
-                self._etags.clear()
-                self._known.clear()
+            # Whoever was told before knew less, or was another Droplet: everything is told again.
             self._owner = whose.droplet_id
+            self._etags.clear()
+            self._known.clear()
         addresses = {one.key: one for one in _addresses(whose)}
         keys = [*([HEARTBEAT_KEY] if self._wants_heartbeat() else []), *addresses]
         found = dict(await self._reader.fetch({key: self._etags.get(key, "") for key in keys}))

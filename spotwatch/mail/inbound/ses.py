@@ -80,7 +80,7 @@ class Ses:
         config: which topics.
         read_secret: unused: SNS signs with keys that Amazon publishes.
         clock: what time it is.
-        tolerance_seconds: how far ahead of ours the clock of SNS may be.
+        tolerance_seconds: how far the clock of SNS may be from ours, beyond what a delayed delivery explains.
         keys: where the signing keys come from; None: Amazon's hosts.
         confirm: confirms the subscription to a topic, given its ARN and the token; blocks.
     """
@@ -142,7 +142,8 @@ class Ses:
         if not verify(message, key):
             raise Refused.unsigned("the signature is not over this message")
         age_seconds = (self._clock.now() - message.at).total_seconds()
-        if not -self._tolerance_seconds <= age_seconds <= self._config.max_age_seconds:
+        longest_seconds = max(self._config.max_age_seconds, self._tolerance_seconds)
+        if not -self._tolerance_seconds <= age_seconds <= longest_seconds:
             raise Refused.replayed(f"published {age_seconds:.0f} s ago")
 
     async def _subscribe(self, message: Message) -> Verdict:

@@ -55,16 +55,17 @@ def certificate(
     who: str = "sns",
     *,
     names: tuple[str, ...] = ("sns.amazonaws.com",),
+    owner: str = "SNS",
     issuer: str = "Amazon",
     signed_by: str = "authority",
     is_authority: bool = False,
     begins: datetime = NOW - timedelta(days=30),
     ends: datetime = NOW + timedelta(days=30),
 ) -> bytes:
-    """Return a certificate, PEM, of the key of `who`; without `names` only its common name says whose it is."""
+    """Return a certificate, PEM, of the key of `who`; without `names` its common name says whose it is."""
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_name("sns.amazonaws.com" if who == "sns" else who, "SNS"))
+        .subject_name(_name("sns.amazonaws.com" if who == "sns" else who, owner))
         .issuer_name(_name("sns.amazonaws.com" if signed_by == "sns" else signed_by, issuer))
         .public_key(key_of(who).public_key())
         .serial_number(1)

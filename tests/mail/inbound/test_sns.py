@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes a message of SNS genuine: its form, its signature, its certificate, and where that came from.
+
+What a genuine one brings is tested in test_ses.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+from cryptography.hazmat.primitives import serialization
+
+from spotwatch.errors import Malformed, Unavailable
+from spotwatch.mail.inbound import Refused
+from spotwatch.mail.inbound._sns import parse_topic, read_message, verify
+from spotwatch.mail.inbound._sns_keys import (
+    FETCH_SECONDS,
+    MAX_BYTES,
+    MAX_FETCHES_A_MINUTE,
+    Keys,
+    download,
+    read_certificate,
+)
+from spotwatch.mail.inbound.ses import Config, Ses
+from spotwatch.mail.model import Delivery
+from spotwatch.received import Received
+from tests.mail.inbound.requests_ses import (
+    CERTIFICATE_URL,
+    TOPIC,
+    certificate,
+    envelope,
+    good,
+    key_of,
+    post,
+    sign,
+)
+from tests.mail.inbound.services import NOW
+from tests.mail.inbound.still import Still
+
+OURS = parse_topic(TOPIC)
+
+
+@dataclass
+class Host:
+    """The host of the certificates, played: what it serves, and how often it was asked."""
+
+    answer: Callable[[], bytes] = certificate
+    asked: list[str] = field(default_factory=list)
+
+    async def fetch(self, url: str) -> bytes:
+        """Serve whatever is asked for."""
+        self.asked.append(url)
+        return self.answer()
+
+
+@dataclass
+class Bench:
+    """The service beside a host of certificates and a clock."""
+
+    host: Host = field(default_factory=Host)
+    clock: Still = field(default_factory=lambda: Still(NOW))
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make the service, which remembers certificates."""
+        self.service = Ses(
+            Config(topics=(TOPIC,), **self.settings),
+            read_secret=str,
+            clock=self.clock,
+            tolerance_seconds=300,
+            keys=Keys(self.clock, self.host.fetch),
+        )
+
+    async def refusal(self, request: Received) -> tuple[int, str]:
+        """Return status and label of a refused request."""
+        with pytest.raises(Refused) as caught:
+            await self.service.open(request)
+        return caught.value.verdict.status, caught.value.verdict.result
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("subject", ["Amazon SES Email Receipt Notification", None])
+async def test_both_versions_of_the_signature_hold(version: str, subject: str | None) -> None:
+    """SHA-1 as topics sign by default, SHA-256 as they should, with a subject and without."""
+    request = post(sign(envelope(SignatureVersion=version, Subject=subject)))
+    assert isinstance(await Bench().service.open(request), Delivery)
+
+
+async def test_a_subject_of_null_is_none() -> None:
+    """A field that is there and empty of all is not signed."""
+    row: dict[str, Any] = sign(envelope(Subject=None))
+    row["Subject"] = None
+    assert isinstance(await Bench().service.open(post(row)), Delivery)
+
+
+@pytest.mark.hostile(28)
+@pytest.mark.parametrize("version", ["3", "", "02", None])
+async def test_an_unknown_version_is_refused_unasked(version: str | None) -> None:
+    """Nothing is fetched for a signature that nobody could check."""
+    bench = Bench()
+    assert await bench.refusal(post(sign(envelope(SignatureVersion=version)))) == (401, "unsigned")
+    assert bench.host.asked == []
+
+
+@pytest.mark.hostile(28)
+async def test_version_1_can_be_refused() -> None:
+    """With `require_v2` a signature over SHA-1 does not count, and one over SHA-256 does."""
+    bench = Bench(settings={"require_v2": True})
+    assert await bench.refusal(post(sign(envelope(SignatureVersion="1")))) == (401, "unsigned")
+    assert bench.host.asked == []
+    assert isinstance(await bench.service.open(good()), Delivery)
+
+
+@pytest.mark.hostile(29)
+@pytest.mark.parametrize("said", ["SubscriptionConfirmation", "notification", "", None])
+async def test_the_header_must_say_what_the_body_says(said: str | None) -> None:
+    """A proxy that looked at the header alone and we would not see the same message."""
+    request = good()
+    headers = {name: value for name, value in request.headers.items() if name != "x-amz-sns-message-type"}
+    if said is not None:
+        headers["x-amz-sns-message-type"] = said
+    assert await Bench().refusal(Received(headers=headers, body=request.body)) == (401, "unsigned")
+
+
+@pytest.mark.hostile(27)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sns.eu-west-1.amazonaws.com.evil.com/SimpleNotificationService-0123456789abcdef.pem",
+        "http://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem",
+        "https://sns.eu-west-1.amazonaws.com@evil.com/SimpleNotificationService-0123456789abcdef.pem",
+        "https://evil@sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem",
+        "https://sns.eu-west-1.amazonaws.com:8443/SimpleNotificationService-0123456789abcdef.pem",
+        "https://169.254.169.254/SimpleNotificationService-0123456789abcdef.pem",
+        "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem",
+        "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem?x",
+        "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem#x",
+        "https://sns.eu-west-1.amazonaws.com/../SimpleNotificationService-0123456789abcdef.pem",
+        "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-short.pem",
+        "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem\n",
+        "https://bucket.s3.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem",
+        "https://SNS.eu-west-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem",
+        "file:///etc/passwd",
+        "",
+        None,
+    ],
+)
+async def test_a_certificate_elsewhere_is_not_fetched(url: str | None) -> None:
+    """Only a file of that form, on the host of the topic's own region, by https and no other port."""
+    bench = Bench()
+    assert await bench.refusal(post(sign(envelope(SigningCertURL=url)))) == (401, "unsigned")
+    assert bench.host.asked == []
+
+
+@pytest.mark.hostile(21)
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"null", b"[" * 20_000, b'{"Type":"a","Type":"b"}'])
+async def test_a_body_that_is_no_message_is_refused(body: bytes) -> None:
+    """No JSON is 400, JSON without a message 401; never an exception."""
+    assert (await Bench().refusal(Received(headers={}, body=body)))[0] in {400, 401}
+
+
+async def test_a_certificate_is_fetched_once_and_again_when_it_has_ended() -> None:
+    """The key of a certificate counts as long as the certificate does."""
+    bench = Bench()
+    for _ in range(3):
+        await bench.service.open(good())
+    assert bench.host.asked == [CERTIFICATE_URL]
+    bench.clock.wall_offset_seconds = timedelta(days=31).total_seconds()
+    late = post(sign(envelope(Timestamp="2026-12-30T12:00:00.000Z")))
+    assert await bench.refusal(late) == (401, "unsigned")
+    assert len(bench.host.asked) == 2
+
+
+async def test_a_host_that_does_not_answer_means_try_again() -> None:
+    """SNS repeats after 503; a message that could not be checked does nothing meanwhile."""
+
+    async def fails(url: str) -> bytes:
+        raise Unavailable(f"{url} does not answer")
+
+    bench = Bench()
+    bench.service = Ses(
+        Config(topics=(TOPIC,)),
+        read_secret=str,
+        clock=bench.clock,
+        tolerance_seconds=300,
+        keys=Keys(bench.clock, fails),
+    )
+    assert await bench.refusal(good()) == (503, "pending")
+
+
+@pytest.mark.hostile(27)
+async def test_strangers_cannot_have_us_ask_for_ever() -> None:
+    """Ten new addresses a minute are asked for, then none; known certificates stay known."""
+    bench = Bench()
+    await bench.service.open(good())
+    for number in range(20):
+        name = f"SimpleNotificationService-{number:032x}.pem"
+        url = f"https://sns.eu-west-1.amazonaws.com/{name}"
+        await bench.refusal(post(sign(envelope(SigningCertURL=url), who="stranger")))
+    assert len(bench.host.asked) == MAX_FETCHES_A_MINUTE
+    bench.clock.wall_offset_seconds = 61
+    await bench.refusal(post(sign(envelope(SigningCertURL=url), who="stranger")))
+    assert len(bench.host.asked) == MAX_FETCHES_A_MINUTE + 1
+    assert len(bench.service._keys._known) <= 8
+
+
+@pytest.mark.parametrize(
+    ("pem", "why"),
+    [
+        (certificate(ends=NOW - timedelta(seconds=1)), "holds from"),
+        (certificate(begins=NOW + timedelta(seconds=1)), "holds from"),
+        (certificate(names=("sns.amazonaws.com.evil.com",)), r"not one of sns\.eu-west-1"),
+        (certificate(names=("*.amazonaws.com",)), r"not one of sns\.eu-west-1"),
+        (certificate(names=("sns-signing.us-east-1.amazonaws.com",)), r"not one of sns\.eu-west-1"),
+        (certificate("stranger", names=()), r"not one of sns\.eu-west-1"),
+        (certificate(issuer="Let's Encrypt"), "not issued by Amazon"),
+        (certificate(is_authority=True), "an authority's"),
+        (certificate("short"), "2048 bits"),
+        (certificate() + certificate("stranger"), "do not belong together"),
+        (certificate() * 5, "more than 4"),
+        (b"", "no certificate"),
+        (b"<html>", "no certificate"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate"),
+        (
+            key_of("sns").public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            ),
+            "no certificate",
+        ),
+    ],
+    ids=[
+        "ended", "not begun", "other host", "wildcard", "other region", "other common name", "other issuer",
+        "authority", "short key", "foreign chain", "long chain", "empty", "html", "nonsense", "a key",
+    ],
+)  # fmt: skip
+def test_a_certificate_that_sns_does_not_sign_with_is_refused(pem: bytes, why: str) -> None:
+    """Time, names, issuer, purpose, key and chain are looked at, each."""
+    with pytest.raises(Malformed, match=why):
+        read_certificate(pem, OURS, NOW)
+
+
+def test_a_certificate_that_signed_itself_is_refused() -> None:
+    """Who says so himself says nothing."""
+    name = "sns.amazonaws.com"
+    with pytest.raises(Malformed, match="its own"):
+        read_certificate(certificate(signed_by="sns", issuer="SNS", names=(name,)), OURS, NOW)
+
+
+@pytest.mark.parametrize(
+    ("arn", "name"),
+    [
+        (TOPIC, "sns.amazonaws.com"),
+        (TOPIC, "sns.eu-west-1.amazonaws.com"),
+        ("arn:aws:sns:af-south-1:123456789012:m", "sns-signing.af-south-1.amazonaws.com"),
+        ("arn:aws-us-gov:sns:us-gov-east-1:123456789012:m", "sns-us-gov-west-1.amazonaws.com"),
+        ("arn:aws-cn:sns:cn-north-1:123456789012:m", "sns-cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_the_names_of_each_partition_are_known(arn: str, name: str) -> None:
+    """Certificates are called by region in some, and by one name in the rest."""
+    topic = parse_topic(arn)
+    known = read_certificate(certificate(names=("x.example.com", name)), topic, NOW)
+    request = sign(
+        envelope(TopicArn=arn, SigningCertURL=f"https://{topic.host}/{CERTIFICATE_URL.rsplit('/')[-1]}")
+    )
+    received = post(request)
+    message = read_message(received.headers, received.body, topics=[topic], needs_v2=True)
+    assert verify(message, known.key)
+
+
+def test_a_certificate_with_the_common_name_alone_counts() -> None:
+    """Older ones have no alternative names."""
+    assert read_certificate(certificate(names=()), OURS, NOW).until == NOW + timedelta(days=30)
+
+
+def test_a_chain_that_belongs_together_counts() -> None:
+    """As much of a chain as the file brings is checked link by link."""
+    above = certificate("authority", owner="Amazon", signed_by="root", is_authority=True, names=())
+    assert read_certificate(certificate() + above, OURS, NOW).until == NOW + timedelta(days=30)
+
+
+class _ToLoopback(AbstractResolver):
+    """Every name is 127.0.0.1, at that port."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        """Return the one address."""
+        return [
+            ResolveResult(hostname=host, host="127.0.0.1", port=self._port, family=family, proto=0, flags=0)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class Tls:
+    """A web server with a certificate for the host of the keys, and a client that believes it."""
+
+    answer: Callable[[web.BaseRequest], Any]
+    port: int
+    roots: ssl.SSLContext
+    paths: list[str] = field(default_factory=list)
+
+    async def get(self) -> bytes:
+        """Ask it as `Keys` would ask Amazon."""
+        connector = aiohttp.TCPConnector(ssl=self.roots, resolver=_ToLoopback(self.port))
+        return await download(CERTIFICATE_URL, connector=connector)
+
+
+@pytest.fixture
+async def tls(tmp_path: Path) -> AsyncIterator[Tls]:
+    """Give a server that answers as a test says."""
+    own = certificate("sns", names=("sns.eu-west-1.amazonaws.com",), signed_by="sns", issuer="SNS")
+    secret = key_of("sns").private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (tmp_path / "own.pem").write_bytes(own + secret)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(tmp_path / "own.pem")
+    roots = ssl.create_default_context(cadata=own.decode())
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        made.paths.append(request.path)
+        answered: web.StreamResponse = await made.answer(request)
+        return answered
+
+    async def plain(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=certificate())
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_side)
+    await site.start()
+    made = Tls(plain, runner.addresses[0][1], roots)
+    yield made
+    await runner.cleanup()
+
+
+async def test_a_certificate_is_downloaded(tls: Tls) -> None:
+    """Over TLS, from the host in the address, without a word about ourselves."""
+    assert await tls.get() == certificate()
+    assert tls.paths == [CERTIFICATE_URL.removeprefix("https://sns.eu-west-1.amazonaws.com")]
+
+
+async def test_a_host_that_the_roots_do_not_know_is_not_believed(tls: Tls) -> None:
+    """Whoever answers in Amazon's place must have Amazon's certificate."""
+    tls.roots = ssl.create_default_context()
+    with pytest.raises(Unavailable, match="does not answer"):
+        await tls.get()
+    assert tls.paths == []
+
+
+@pytest.mark.hostile(27)
+async def test_a_redirect_is_not_followed(tls: Tls) -> None:
+    """Not even to the same host."""
+
+    async def away(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"location": CERTIFICATE_URL})
+
+    tls.answer = away
+    with pytest.raises(Unavailable, match="answers 302"):
+        await tls.get()
+    assert len(tls.paths) == 1
+
+
+@pytest.mark.hostile(27)
+async def test_an_endless_answer_is_cut_off(tls: Tls) -> None:
+    """Ten megabytes are not read."""
+    sent = 0
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while sent < 10 * 1024 * 1024:
+            await response.write(b"x" * 65536)
+            sent += 65536
+        return response
+
+    tls.answer = endless
+    with pytest.raises(Malformed, match=f"more than {MAX_BYTES}"):
+        await tls.get()
+    assert sent < 10 * 1024 * 1024
+
+
+@pytest.mark.hostile(27)
+async def test_a_host_that_is_silent_is_left(tls: Tls) -> None:
+    """Three seconds, then SNS is told to try again."""
+    done = asyncio.Event()
+
+    async def silent(request: web.BaseRequest) -> web.StreamResponse:
+        await done.wait()
+        return web.Response()
+
+    tls.answer = silent
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Unavailable, match="TimeoutError"):
+        await tls.get()
+    assert asyncio.get_running_loop().time() - began >= FETCH_SECONDS - 0.1
+    done.set()

@@ -23,7 +23,8 @@ ACTIONS = ("handshake", "signal", "hook", "announce", "release", "start")
 FAILURES = ("stage", "upload", "verify", "store", "other")
 WEBHOOK_RESULTS = (
     "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "bad_method", "slow",
-    "too_large", "encoded", "limited", "aborted", "failed", "pending", "refused", "other",
+    "too_large", "encoded", "limited", "aborted", "failed", "pending", "refused", "ignored", "unproven",
+    "other",
 )  # fmt: skip
 QUICK = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 SLOW = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 7200)
@@ -77,6 +78,9 @@ class Metrics:
         self.heartbeat_age = make.gauge(
             "mailbox_heartbeat_age_seconds", "Age of the relay's last sign of life in the mailbox."
         )
+        self.clock_synced = make.gauge(
+            "clock_synced", "Whether the machine's clock is set right, as far as signed notices are taken."
+        )
 
     def _make_order_metrics(self) -> None:
         make = _Maker(self.registry)
@@ -120,8 +124,8 @@ class Metrics:
             "work_at_risk_seconds", "Training time that would be lost if the machine vanished now."
         )
         for gauge in (
-            self.heartbeat_age, self.deadline, self.step, self.rate, self.saved_step, self.saved_at,
-            self.stall, self.save_seconds, self.size, self.at_risk,
+            self.heartbeat_age, self.clock_synced, self.deadline, self.step, self.rate, self.saved_step,
+            self.saved_at, self.stall, self.save_seconds, self.size, self.at_risk,
         ):  # fmt: skip
             gauge.set(NAN)
         self.trainer_up.set(0)
@@ -179,6 +183,13 @@ class Metrics:
         self.poll_seconds.labels(event.provider).observe(data["seconds"])
         if data["results"]:
             self.up.labels(event.provider).set(data["is_up"])
+        measures = data.get("measures", {})
+        for gauge, name in (
+            (self.heartbeat_age, "mailbox_heartbeat_age_seconds"),
+            (self.clock_synced, "clock_synced"),
+        ):
+            if name in measures:
+                gauge.set(measures[name])
         if "ok" in data["results"]:
             self.last_success.labels(event.provider).set(event.at.timestamp())
 

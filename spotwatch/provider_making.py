@@ -6,17 +6,28 @@ It opens nothing, and does not decide which providers are wanted.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from spotwatch import providers
 from spotwatch.clock import Clock
+from spotwatch.clock_sync import is_clock_synced
 from spotwatch.config import Settings
-from spotwatch.config_secrets import read_webhook_secrets
+from spotwatch.config_secrets import locate_secret, read_secret, read_webhook_secrets
+from spotwatch.errors import ConfigError
 from spotwatch.providers import Context, Provider
 from spotwatch.webhooks import parse_secret
 
 
-def make_provider(settings: Settings, name: str, clock: Clock, *, state_dir: Path | None) -> Provider:
+def make_provider(
+    settings: Settings,
+    name: str,
+    clock: Clock,
+    *,
+    state_dir: Path | None,
+    environ: Mapping[str, str] = os.environ,
+) -> Provider:
     """Return the provider called `name`, not entered yet.
 
     Args:
@@ -24,6 +35,7 @@ def make_provider(settings: Settings, name: str, clock: Clock, *, state_dir: Pat
         name: one of `providers.names()`.
         clock: handed on.
         state_dir: where it may keep what must outlive a restart; None: it keeps and changes nothing.
+        environ: the environment.
 
     Raises:
         ConfigError: there is none of that name, or it cannot work as configured; a secret that is none.
@@ -32,7 +44,15 @@ def make_provider(settings: Settings, name: str, clock: Clock, *, state_dir: Pat
     config = settings.provider.get(name)
     if config is None:
         config = kind.config_class()
-    secrets = read_webhook_secrets(settings.webhook) if settings.webhook.listen else ()
+    is_listening = bool(settings.webhook.listen)
+    secrets = read_webhook_secrets(settings.webhook) if is_listening else ()
+
+    def read_named(file: str) -> str:
+        try:
+            return read_secret(locate_secret(file, environ))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
     context = Context(
         clock=clock,
         runtime_dir=settings.runtime_dir,
@@ -41,7 +61,10 @@ def make_provider(settings: Settings, name: str, clock: Clock, *, state_dir: Pat
         webhook_secrets=tuple(parse_secret(secret) for secret in secrets),
         trust_relay=settings.webhook.trust_relay,
         mail=settings.mail,
-        inbound=settings.inbound,
+        inbound=settings.inbound if is_listening else {},
+        read_secret=read_named,
+        environ=environ,
+        is_clock_synced=is_clock_synced,
         policy_times={"ends_at": settings.policy.ends_at},
     )
     return kind(config, context)

@@ -17,7 +17,7 @@ from spotwatch.errors import Malformed, ProviderError
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.ledger import Ledger
 from spotwatch.model import Answer, Notice
-from spotwatch.providers import Provider
+from spotwatch.providers import Measuring, Provider
 
 POLL_LIMIT_SECONDS = 30.0
 """A provider has time limits of its own; this one only ends a poll that ignores them."""
@@ -139,7 +139,12 @@ class Watcher:
             self._fail(name, error)
         is_up = all(signal.state in ("ok", "waiting") for signal in self.signals.values())
         self._ledger.record(
-            "polled", provider=self.provider.name, results=results, seconds=seconds, is_up=int(is_up)
+            "polled",
+            provider=self.provider.name,
+            results=results,
+            seconds=seconds,
+            is_up=int(is_up),
+            measures=dict(self.provider.measures) if isinstance(self.provider, Measuring) else {},
         )
         has_changed = self._ledger.observe(
             self.provider.name, answer, absence_withdraws=self.provider.absence_withdraws

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, runtime_checkable
 
 from spotwatch.clock import Clock
 from spotwatch.config import Mail
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "spotwatch.providers"
+
+
+def _refuse_secret(name: str) -> NoReturn:
+    raise ConfigError(f"secret file {name} is not read here")
+
+
+def _say_nothing_of_clocks() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,12 @@ class Context:
     mail: Mail = field(default_factory=Mail)
     inbound: Mapping[str, Any] = field(default_factory=dict)
     """The config of each inbound mail service that is set up, by name."""
+    read_secret: Callable[[str], str] = _refuse_secret
+    """Returns the text of a secret file that a section names; raises ConfigError."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Where the credentials of object stores are found."""
+    is_clock_synced: Callable[[], bool | None] = _say_nothing_of_clocks
+    """Whether this machine's clock is known to be right; None: nobody says."""
     policy_times: Mapping[str, str] = field(default_factory=dict)
     """Settings outside the provider's own section that it turns into notices (`ends_at`)."""
 
@@ -111,6 +125,15 @@ class Windowed(Protocol):
     @property
     def window_seconds(self) -> float:
         """Return the shortest notice that the cloud documents for a reclaim, in seconds."""
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A provider that measures something about the way its notices come."""
+
+    @property
+    def measures(self) -> Mapping[str, float]:
+        """Return what is known after a poll, by the name of its metric without `spotwatch_`."""
 
 
 @runtime_checkable

@@ -40,6 +40,30 @@ class Identity:
     tags: tuple[str, ...] = ()
     public_ip: str = ""
     private_ip: str = ""
+    public_ipv6: str = ""
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Return all its addresses, as `ipaddress` writes them."""
+        given = (self.public_ip, self.private_ip, self.public_ipv6)
+        return frozenset(str(ipaddress.ip_address(text)) for text in given if text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Who this Droplet is, as far as anybody has said by now."""
+
+    droplet_id: int | None
+    """By configuration, or else by the metadata service; None: not known yet."""
+    identity: Identity | None
+    """What the metadata service says; None: nothing yet."""
+    names: frozenset[str]
+    """Names that are its alone, by configuration; case-folded."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether a name that is none of ours can be known to be another's."""
+        return self.identity is not None and bool(self.identity.hostname)
 
 
 def parse_id(text: str) -> int:
@@ -61,12 +85,13 @@ async def ask_identity(client: MetadataClient) -> Identity:
     """
     reply = await client.get(f"{ROOT}/id")
     droplet_id = parse_id(reply.text())
-    hostname, region, tags, public_ip, private_ip = await asyncio.gather(
+    hostname, region, tags, public_ip, private_ip, public_ipv6 = await asyncio.gather(
         _ask(client, "hostname", _is_name),
         _ask(client, "region", _is_word),
         _ask(client, "tags/", lambda text: all(map(_is_word, text.split()))),
         _ask(client, "interfaces/public/0/ipv4/address", _is_address),
         _ask(client, "interfaces/private/0/ipv4/address", _is_address),
+        _ask(client, "interfaces/public/0/ipv6/address", _is_address),
     )
     return Identity(
         droplet_id=droplet_id,
@@ -75,6 +100,7 @@ async def ask_identity(client: MetadataClient) -> Identity:
         tags=tuple(tags.split()),
         public_ip=public_ip,
         private_ip=private_ip,
+        public_ipv6=public_ipv6,
     )
 
 

@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notice that was pushed to this Droplet, kept over restarts until it is cancelled or long past.
+"""The notices that were pushed to this Droplet, kept over restarts until they are cancelled or long past.
 
-A push is heard once, so what it said is level here: the earliest time counts, a cancel counts when it was
-signed after the notice, and the state of another Droplet (a copied disk) is thrown away. It does not verify
-signatures, nor decide whether a message concerns this Droplet.
+A push is heard once, so what it said is level here. What is proven and what is not make two notices with ids
+of their own: nothing unproven can move, end or hide what is proven. Of claims of one worth the earliest time
+counts; only a proven correction gives a later one, under a new id. A cancel counts when it was signed after
+the notice. The state of another Droplet (a copied disk) is thrown away. It does not verify signatures, nor
+decide whether a message concerns this Droplet.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from spotwatch.errors import HandshakeError, Malformed
-from spotwatch.model import JSON, Certainty, Evidence, Kind, Notice, from_rfc3339, to_rfc3339
-from spotwatch.providers._do_message import Message, read_id
-from spotwatch.safe_files import read_small_file, write_atomically
+from spotwatch.kept_state import KeptState
+from spotwatch.model import JSON, Evidence, Notice, from_rfc3339, to_rfc3339
+from spotwatch.providers._do_message import read_id
+from spotwatch.providers._do_slot import Claim, Slot
 
-PROVIDER_NAME = "digitalocean"
-SIGNAL = "webhook"
-# "Two hours is a target" (DigitalOcean's tutorial on spot GPU Droplets, September 2026).
-WINDOW_SECONDS = 7200.0
-KEPT_AFTER_DEADLINE = timedelta(hours=1)
-
-_VERSION = 1
-_MAX_ENDED = 16
+_VERSION = 2
 
 Outcome = Literal["accepted", "duplicate", "refused"]
 
@@ -39,140 +35,123 @@ class Inbox:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
+        self._state = KeptState(path, self._to_bytes)
         self._owner = 0
-        self._changes = 0
-        self._saved_changes = 0
-        self._cancelled_at: datetime | None = None
-        self.notice: Notice | None = None
-        self.ended: tuple[str, ...] = ()
-        """Ids of notices that were cancelled or are long past, the newest last."""
-        self.problem = ""
-        """Why the file could not be read or written; empty when it could."""
+        self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
+        self._superseded_at: datetime | None = None
+        """What was signed before that proven cancel or correction does not count any more."""
         try:
             self._load()
         except HandshakeError as error:
-            self.problem = f"inbox unreadable, begun anew: {error}"
+            self._state.problem = f"inbox unreadable, begun anew: {error}"
 
-    def claim(self, droplet_id: int) -> None:
+    @property
+    def problem(self) -> str:
+        """Return why the file could not be read or written; empty when it could."""
+        return self._state.problem
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notices in force, the proven one first."""
+        return tuple(slot.notice for slot in (self._strong, self._weak) if slot.notice is not None)
+
+    @property
+    def ended(self) -> frozenset[str]:
+        """Return the ids of the last notices that were cancelled, replaced or are long past."""
+        return frozenset((*self._strong.ended, *self._weak.ended))
+
+    def belong_to(self, droplet_id: int) -> None:
         """Say whose inbox this is; what was kept for another Droplet is thrown away."""
-        if self._owner == droplet_id:
-            return
-        self._owner = droplet_id
-        self.notice, self.ended, self._cancelled_at = None, (), None
-        self._changes += 1
+        if self._owner != droplet_id:
+            self._owner, self._superseded_at = droplet_id, None
+            self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
+            self._state.changed()
 
-    def reclaim(self, message: Message, evidence: Evidence, detail: str) -> Outcome:
-        """Take a notice, or an earlier time or a better proof of the one in force."""
-        if self._cancelled_at is not None and message.signed_at < self._cancelled_at:
+    def take(self, claim: Claim) -> Outcome:
+        """Take what was said.
+
+        Returns:
+            accepted: something has changed. duplicate: it says nothing new, or is overtaken. refused: an
+            unproven cancel of a proven notice.
+        """
+        if self._superseded_at is not None and claim.signed_at < self._superseded_at:
             return "duplicate"
-        latest = message.received_at + timedelta(seconds=WINDOW_SECONDS)
-        deadline = _as_kept(latest if message.at is None else min(message.at, latest))
-        known = self.notice
-        if known is None or known.deadline is None:
-            self.notice = Notice(
-                id=self._new_id(message.signed_at),
-                provider=PROVIDER_NAME,
-                signal=SIGNAL,
-                kind=Kind.RECLAIM,
-                seen_at=_as_kept(message.received_at),
-                deadline=deadline,
-                certainty=Certainty.TARGET,
-                window_seconds=WINDOW_SECONDS,
-                # "Are destroyed on reclaim" (the same tutorial, quoting the preview's terms).
-                is_final=True,
-                issued_at=message.signed_at,
-                evidence=evidence,
-                detail=detail,
-            )
+        self._state.changed()
+        if claim.evidence is Evidence.WEAK:
+            return self._take_weak(claim)
+        if claim.event == "cancel":
+            has_changed = self._cancel(claim)
+        elif claim.event == "correction":
+            has_changed = self._correct(claim)
         else:
-            is_stronger = evidence is Evidence.STRONG and known.evidence is Evidence.WEAK
-            better = replace(
-                known,
-                deadline=min(known.deadline, deadline),
-                evidence=evidence if is_stronger else known.evidence,
-                detail=detail if is_stronger else known.detail,
-            )
-            if better == known:
-                return "duplicate"
-            self.notice = better
-        self._changes += 1
-        return "accepted"
-
-    def cancel(self, message: Message, evidence: Evidence) -> Outcome:
-        """End the notice in force, unless the cancel is older or worse proven than it."""
-        known = self.notice
-        if known is not None and evidence is Evidence.WEAK and known.evidence is Evidence.STRONG:
-            return "refused"
-        if known is not None and known.issued_at is not None and message.signed_at < known.issued_at:
-            return "duplicate"
-        if evidence is Evidence.STRONG:
-            self._cancelled_at = max(self._cancelled_at or message.signed_at, message.signed_at)
-        self._end()
-        self._changes += 1
-        return "accepted"
+            has_changed = self._strong.put(claim, self._owner)
+        return "accepted" if has_changed else "duplicate"
 
     def expire(self, now: datetime) -> None:
         """Let go of a notice an hour after its deadline, or after it came, if it came late."""
-        known = self.notice
-        if known is None or known.deadline is None:
-            return
-        if now >= max(known.deadline, known.seen_at) + KEPT_AFTER_DEADLINE:
-            self._end()
-            self._changes += 1
+        # Both: a short-circuit would leave one of them.
+        if any([self._strong.expire(now), self._weak.expire(now)]):
+            self._state.changed()
 
     def save(self) -> bool:
         """Write what has changed; tell whether all is on disk, or none is wanted there.
 
         May run in a thread beside other calls, but only one at a time.
         """
-        if self._path is None or self._saved_changes == self._changes:
-            return True
-        changes, body = self._changes, self._to_bytes()
-        try:
-            write_atomically(self._path, body, mode=0o600)
-        except HandshakeError as error:
-            self.problem = str(error)
+        return self._state.save()
+
+    def _take_weak(self, claim: Claim) -> Outcome:
+        if claim.event != "cancel":
+            return "accepted" if self._weak.put(claim, self._owner) else "duplicate"
+        has_ended = self._weak.is_older_than(claim.signed_at) and self._weak.end()
+        if self._strong.notice is not None:
+            return "refused"
+        return "accepted" if has_ended else "duplicate"
+
+    def _cancel(self, claim: Claim) -> bool:
+        if not self._strong.is_older_than(claim.signed_at):
             return False
-        self._saved_changes = changes
-        self.problem = ""
-        return True
+        is_new = claim.signed_at != self._superseded_at
+        self._superseded_at = claim.signed_at
+        has_ended = self._strong.end()
+        if self._weak.is_older_than(claim.signed_at):
+            has_ended |= self._weak.end()
+        return has_ended or is_new
 
-    def _end(self) -> None:
-        if self.notice is not None:
-            self.ended = (*self.ended, self.notice.id)[-_MAX_ENDED:]
-            self.notice = None
-
-    def _new_id(self, signed_at: datetime) -> str:
-        """Return an id of this event: a reclaim after a cancel is another one, even in the same second."""
-        second = int(signed_at.timestamp())
-        while (made := f"{PROVIDER_NAME}:{self._owner}:reclaim:{second}") in self.ended:
-            second += 1
-        return made
+    def _correct(self, claim: Claim) -> bool:
+        known = self._strong.notice
+        if not self._strong.is_older_than(claim.signed_at):
+            # Something said later holds: this one may still be right about an earlier time.
+            return self._strong.put(claim, self._owner)
+        self._superseded_at = claim.signed_at
+        is_later = known is not None and known.deadline is not None and claim.deadline > known.deadline
+        if claim.at is not None and is_later:
+            self._strong.renew(claim, self._owner)
+            return True
+        return self._strong.put(claim, self._owner)
 
     def _to_bytes(self) -> bytes:
+        at = self._superseded_at
         row: dict[str, JSON] = {
             "version": _VERSION,
             "droplet_id": self._owner,
-            "notice": None if self.notice is None else self.notice.to_json(),
-            "ended": list(self.ended),
-            "cancelled_at": None if self._cancelled_at is None else to_rfc3339(self._cancelled_at),
+            "superseded_at": None if at is None else to_rfc3339(at),
+            "strong": self._strong.to_json(),
+            "weak": self._weak.to_json(),
         }
         return json.dumps(row).encode()
 
     def _load(self) -> None:
-        body = None if self._path is None else read_small_file(self._path)
+        body = self._state.read()
         if body is None:
             return
         try:
-            row = json.loads(body)
-            if row["version"] != _VERSION:
-                raise ValueError("another version")
+            row = _upgraded(json.loads(body))
             owner = read_id(row["droplet_id"]) or 0
-            notice = None if row["notice"] is None else Notice.from_json(row["notice"])
-            ended = tuple(str(one) for one in row["ended"])[-_MAX_ENDED:]
-            at = row["cancelled_at"]
-            cancelled_at = None if at is None else from_rfc3339(at)
+            at = row["superseded_at"]
+            superseded_at = None if at is None else from_rfc3339(at)
+            strong = Slot.from_json(Evidence.STRONG, row["strong"])
+            weak = Slot.from_json(Evidence.WEAK, row["weak"])
         except (
             ValueError,
             TypeError,
@@ -182,10 +161,28 @@ class Inbox:
             RecursionError,
             Malformed,
         ) as error:
-            raise HandshakeError(f"{self._path}: {type(error).__name__}") from error
-        self._owner, self.notice, self.ended, self._cancelled_at = owner, notice, ended, cancelled_at
+            raise HandshakeError(f"{self._state.path}: {type(error).__name__}") from error
+        self._owner, self._superseded_at = owner, superseded_at
+        self._strong, self._weak = strong, weak
 
 
-def _as_kept(moment: datetime) -> datetime:
-    """Return `moment` as the file gives it back: what a restart changes would be a new time."""
-    return from_rfc3339(to_rfc3339(moment))
+def _upgraded(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `row` in the form of today; before version 2 there was one notice, of either worth."""
+    if row["version"] == _VERSION:
+        return row
+    if row["version"] != 1:
+        raise ValueError("another version")
+    notice, none = row["notice"], {"notice": None, "heard_at": None, "ended": ()}
+    upgraded = {
+        "droplet_id": row["droplet_id"],
+        "superseded_at": row["cancelled_at"],
+        "strong": {**none, "ended": row["ended"]},
+        "weak": none,
+    }
+    if notice is not None and notice["evidence"] == Evidence.WEAK:
+        # Under its old name, which strong ones have now, it ends.
+        renamed = {**notice, "id": notice["id"].replace(":reclaim:", ":weak:")}
+        upgraded["weak"] = {"notice": renamed, "heard_at": notice["issued_at"], "ended": [notice["id"]]}
+    elif notice is not None:
+        upgraded["strong"] |= {"notice": notice, "heard_at": notice["issued_at"]}
+    return upgraded

@@ -6,13 +6,12 @@ It does not verify a signature, and keeps nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from spotwatch.errors import Malformed
-from spotwatch.providers._do_identity import MAX_ID, Identity
+from spotwatch.providers._do_identity import MAX_ID, Known
 from spotwatch.untrusted import printable, read_moment, read_object, read_text
 
 Bearing = Literal["strong", "weak", "not_mine", "unknown"]
@@ -67,38 +66,30 @@ def parse(body: bytes, *, signed_at: datetime, received_at: datetime) -> Message
     )
 
 
-def bearing(
-    message: Message, *, droplet_id: int | None, identity: Identity | None, names: Collection[str]
-) -> Bearing:
-    """Compare a message with what is known of this Droplet.
-
-    Args:
-        message: verified.
-        droplet_id: ours; None: unknown yet.
-        identity: what the metadata service says; None: nothing yet.
-        names: those that are ours alone, by configuration, case-folded.
+def bearing(message: Message, known: Known) -> Bearing:
+    """Compare a verified message with what is known of this Droplet.
 
     Returns:
-        strong: it names our number, or one of `names`. weak: it names our hostname, which another Droplet
-        may have as well; or our number with another's name; or no machine at all.
+        strong: it names our number, or a name that is ours alone. weak: it names our hostname, which another
+        Droplet may have as well; or our number with another's name; or no machine at all.
     """
-    if droplet_id is None:
+    if known.droplet_id is None:
         return "unknown"
     if message.droplet_id is not None:
-        if message.droplet_id != droplet_id:
+        if message.droplet_id != known.droplet_id:
             return "not_mine"
-        contradicts = message.name and _named(message.name, identity, names) == "not_mine"
+        contradicts = message.name and _named(message.name, known) == "not_mine"
         return "weak" if contradicts else "strong"
-    return _named(message.name, identity, names) if message.name else "weak"
+    return _named(message.name, known) if message.name else "weak"
 
 
-def _named(name: str, identity: Identity | None, names: Collection[str]) -> Bearing:
+def _named(name: str, known: Known) -> Bearing:
     """Compare whole names, in any case: `spot-1` is not `spot-10`."""
-    if name.casefold() in names:
+    if name.casefold() in known.names:
         return "strong"
-    if identity is None or not identity.hostname:
+    if known.identity is None or not known.identity.hostname:
         return "unknown"
-    return "weak" if name.casefold() == identity.hostname.casefold() else "not_mine"
+    return "weak" if name.casefold() == known.identity.hostname.casefold() else "not_mine"
 
 
 def read_id(value: Any) -> int | None:

@@ -1,32 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DigitalOcean: a reclaim that was mailed to the account and posted here by whoever reads that mail.
+"""DigitalOcean: a reclaim that was mailed to the account, and comes here by push or through a mailbox.
 
 Spot Droplets are taken back with an e-mail about two hours ahead, a target and no promise; the Droplet's
 metadata carries no such signal (DigitalOcean's tutorial on spot GPU Droplets, September 2026; Droplet
-metadata reference, 2026-05-05). So the notice is pushed: `POST /webhook/digitalocean`, signed after Standard
-Webhooks, with `{"event": "reclaim"|"cancel", "droplet_id" and/or "name", "at": RFC 3339}`.
+metadata reference, 2026-05-05). So the notice is pushed: the mail itself to `POST
+/webhook/digitalocean/<service>`, or, by whoever reads it elsewhere, `{"event": "reclaim"|"cancel",
+"droplet_id" and/or "name", "at": RFC 3339}` to `POST /webhook/digitalocean`, signed after Standard Webhooks.
+Or `spotwatch relay` puts it into a mailbox, which is polled.
 
-It does not read mail, and asks the metadata service for nothing but who this Droplet is.
+It asks the metadata service for nothing but who this Droplet is, and leaves each way of a notice to a module
+of its own: `_do_push`, `_do_mail`, `_do_mailbox`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from spotwatch.errors import Malformed, ProviderError, Unavailable
-from spotwatch.model import Answer, Evidence
+from spotwatch.model import Answer
 from spotwatch.providers import Context
-from spotwatch.providers._do_identity import MAX_ID, ROOT, Whoami, parse_id
-from spotwatch.providers._do_inbox import PROVIDER_NAME, SIGNAL, WINDOW_SECONDS, Inbox
-from spotwatch.providers._do_message import Message, bearing, parse
+from spotwatch.providers._do_config import Config
+from spotwatch.providers._do_identity import ROOT, Known, Whoami, parse_id
+from spotwatch.providers._do_letters import claim_of
+from spotwatch.providers._do_memory import Memory
+from spotwatch.providers._do_push import Pushes
+from spotwatch.providers._do_slot import MAILBOX, PROVIDER_NAME, WEBHOOK, WINDOW_SECONDS
 from spotwatch.providers._metadata import MetadataClient, read_dmi
 from spotwatch.received import Received, Verdict
-from spotwatch.webhooks import KEEP_SECONDS, Rejected, ReplayCache, signed_at, verify
+from spotwatch.webhooks import KEEP_SECONDS
+
+if TYPE_CHECKING:
+    from spotwatch.mail.mailbox import Letter
+    from spotwatch.providers._do_mail import MailRoute
+    from spotwatch.providers._do_mailbox import DropletMailbox, Whose
+
+__all__ = ["PROVIDER", "Config", "DigitalOcean"]
 
 INBOX = "inbox"
 """What was pushed is on disk; this signal only says when it is not."""
@@ -35,57 +47,18 @@ _DEFAULT_ENDPOINT = "http://169.254.169.254"
 # cloud-init, DataSourceDigitalOcean.
 _SYS_VENDOR = "DigitalOcean"
 _DETECT_SECONDS = 1.5
-_MAX_PENDING = 64
+_NAN = float("nan")
 _LISTENER_MEND = (
     "set webhook.listen, and webhook.secret_files to a file made with: echo whsec_$(openssl rand -base64 32)"
 )
-_KNOWN = {
-    "duplicate": Verdict(status=200, result="duplicate"),
-    "reused": Verdict(status=409, result="replayed"),
-    "unknown": Verdict(status=503, result="replayed"),
-    "full": Verdict(status=503, result="full"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Settings of the `digitalocean` provider."""
-
-    endpoint: str = ""
-    """Empty: http://169.254.169.254."""
-    interval_seconds: float = 1.0
-    """How often the inbox is looked at; what arrives is seen at once."""
-    timeout_seconds: float = 2.0
-    """For one request to the metadata service."""
-    droplet_id: int = 0
-    """Instead of what the metadata service says; 0: ask."""
-    names: tuple[str, ...] = ()
-    """Names of this Droplet alone: a signed notice for one of them may stop the trainer."""
-    identity_refresh_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            ValueError: says which, and what is wanted.
-        """
-        if self.endpoint and not self.endpoint.startswith(("http://", "https://")):
-            raise ValueError(f"endpoint {self.endpoint!r} has no scheme; write http://HOST[:PORT]")
-        for key, value, most in (
-            ("interval_seconds", self.interval_seconds, 60),
-            ("timeout_seconds", self.timeout_seconds, 30),
-            ("identity_refresh_seconds", self.identity_refresh_seconds, 86400),
-        ):
-            if not 0 < value <= most:
-                raise ValueError(f"{key} {value:g} is out of range; use above 0 to {most}")
-        if not 0 <= self.droplet_id <= MAX_ID:
-            raise ValueError(f"droplet_id {self.droplet_id} is no Droplet's number")
-        if not all(name.strip() for name in self.names):
-            raise ValueError("names has an empty one; leave it out")
 
 
 class DigitalOcean:
-    """Notices that were pushed to this Droplet."""
+    """Notices that were pushed to this Droplet, or are in its mailbox.
+
+    Raises:
+        ConfigError: a service of mail or the mailbox cannot work as configured.
+    """
 
     name: ClassVar[str] = PROVIDER_NAME
     config_class: ClassVar[type] = Config
@@ -93,10 +66,8 @@ class DigitalOcean:
 
     def __init__(self, config: Config, context: Context) -> None:
         self._config = config
+        self._context = context
         self._clock = context.clock
-        self._secrets = context.webhook_secrets
-        self._tolerance_seconds = context.webhook_tolerance_seconds
-        self._state_dir = context.state_dir
         self._names = frozenset(name.strip().casefold() for name in config.names)
         self._endpoint = config.endpoint or _DEFAULT_ENDPOINT
         self._client = MetadataClient(self._endpoint, timeout_seconds=config.timeout_seconds)
@@ -106,43 +77,56 @@ class DigitalOcean:
             refresh_seconds=config.identity_refresh_seconds,
             on_change=self._learn,
         )
-        self._asking: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._arrived = asyncio.Event()
-        self._saving = asyncio.Lock()
-        self._pending: dict[str, tuple[Message, bytes]] = {}
-        self._inbox = Inbox(None)
-        self._replays = ReplayCache(None, now=datetime.fromtimestamp(0, UTC))
+        self._memory = Memory()
+        self._pushes = Pushes(context, self._memory, known=self._known, wake=self._arrived.set)
+        self._mail: MailRoute | None = None
+        if context.inbound:
+            self._open_mail()
+        self._mailbox: DropletMailbox | None = _open_mailbox(config, context, self._whose)
 
     async def __aenter__(self) -> Self:
         """Read what was kept, and begin to ask who we are."""
-        folder = self._state_dir
-        self._inbox = Inbox(None if folder is None else folder / f"{PROVIDER_NAME}-inbox.json")
-        self._replays = ReplayCache(
-            None if folder is None else folder / f"{PROVIDER_NAME}-replays.json",
+        self._memory.open(
+            self._context.state_dir,
             now=self._clock.now(),
-            keep_seconds=max(KEEP_SECONDS, 2 * self._tolerance_seconds),
+            keep_seconds=max(KEEP_SECONDS, 2 * self._context.webhook_tolerance_seconds),
         )
         if self._config.droplet_id:
-            self._inbox.claim(self._config.droplet_id)
+            self._memory.inbox.belong_to(self._config.droplet_id)
         await self._client.__aenter__()
-        self._asking = asyncio.create_task(self._whoami.run(), name=f"{PROVIDER_NAME}:identity")
+        self._begin("identity", self._whoami.run())
+        if self._mailbox is not None:
+            self._begin(MAILBOX, self._mailbox.run(self._take_letters))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop asking, and close every connection."""
-        if self._asking is not None:
-            self._asking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._asking
-            self._asking = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._mailbox is not None:
+            await self._mailbox.close()
         await self._client.__aexit__(kind, error, trace)
 
     @property
     def signals(self) -> tuple[str, ...]:
         """Return the names of the signals watched."""
-        return (SIGNAL, INBOX)
+        return (*self._sources, INBOX)
+
+    @property
+    def measures(self) -> Mapping[str, float]:
+        """Return whether the clock is set, and the age of the relay's last sign of life in seconds."""
+        is_synced = self._context.is_clock_synced()
+        measured = {"clock_synced": _NAN if is_synced is None else float(is_synced)}
+        if self._mailbox is not None:
+            age = self._mailbox.heartbeat_age_seconds
+            measured["mailbox_heartbeat_age_seconds"] = _NAN if age is None else age
+        return measured
 
     @property
     def interval_seconds(self) -> float:
@@ -188,62 +172,99 @@ class DigitalOcean:
         self._arrived.clear()
         if self._droplet_id is None:
             await self._first_answer()
-        failed: dict[str, ProviderError] = {}
         problem = self._problem()
-        if problem is not None:
-            failed[SIGNAL] = problem
-        trouble = self._inbox.problem or self._replays.problem
+        failed = {} if problem is None else dict.fromkeys(self._sources, problem)
+        if not self._hears_pushes and WEBHOOK in self._sources:
+            failed[WEBHOOK] = Unavailable(
+                "no webhook secret is configured, so no notice can arrive", mend=_LISTENER_MEND
+            )
+        if self._mailbox is not None and self._mailbox.problem is not None:
+            failed[MAILBOX] = self._mailbox.problem
+        trouble = self._memory.problem
         if trouble:
-            failed[INBOX] = Unavailable(trouble, mend=f"look after {self._state_dir}")
+            failed[INBOX] = Unavailable(trouble, mend=f"look after {self._context.state_dir}")
         answered = frozenset(self.signals) - failed.keys()
         if self._droplet_id is None:
             return Answer(answered=answered, failed=failed)
-        self._inbox.expire(self._clock.now())
-        notice = self._inbox.notice
-        return Answer(
-            notices=() if notice is None else (notice,),
-            answered=answered,
-            failed=failed,
-            cancelled=frozenset(self._inbox.ended),
-        )
+        inbox = self._memory.inbox
+        inbox.expire(self._clock.now())
+        return Answer(notices=inbox.notices, answered=answered, failed=failed, cancelled=inbox.ended)
 
     async def receive(self, request: Received) -> Verdict:
-        """Verify the raw bytes, then read and keep them; what is accepted is seen by the next poll at once.
+        """Authenticate the raw bytes, then read and keep them; the next poll sees at once what is accepted.
 
-        503 means: heard, perhaps acted on already, but not yet kept for good; send it again.
+        503 means: heard, perhaps acted on already, but not yet kept for good, or not yet proven; send it
+        again.
         """
-        now = self._clock.now()
-        try:
-            webhook_id = verify(
-                request.headers,
-                request.body,
-                self._secrets,
-                now=now,
-                tolerance_seconds=self._tolerance_seconds,
-            )
-        except Rejected as rejected:
-            return Verdict(status=401, result="replayed" if rejected.is_signed else "unsigned")
-        signed = signed_at(request.headers)
-        known = _KNOWN.get(self._replays.novelty(webhook_id, request.body, signed_at=signed, now=now))
-        if known is not None:
-            return await self._kept(known)
-        try:
-            message = parse(request.body, signed_at=signed, received_at=now)
-        except Malformed:
-            return Verdict(status=400, result="malformed")
-        return await self._kept(self._judge(webhook_id, message, request.body))
+        if not request.path:
+            return await self._pushes.receive(request)
+        route = self._mail
+        if route is None:
+            if not self._context.webhook_secrets:
+                return Verdict(status=404, result="other")
+            route = self._open_mail()
+        return await route.receive(request)
 
     @property
     def _droplet_id(self) -> int | None:
         known = self._whoami.identity
         return self._config.droplet_id or (None if known is None else known.droplet_id)
 
+    @property
+    def _hears_pushes(self) -> bool:
+        return bool(self._context.webhook_secrets or self._context.inbound)
+
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        """Return the ways that a notice may come; pushes, unless only a mailbox is configured."""
+        if self._mailbox is None:
+            return (WEBHOOK,)
+        return (WEBHOOK, MAILBOX) if self._hears_pushes else (MAILBOX,)
+
+    def _known(self) -> Known:
+        return Known(droplet_id=self._droplet_id, identity=self._whoami.identity, names=self._names)
+
+    def _whose(self) -> Whose | None:
+        from spotwatch.providers._do_mailbox import Whose  # noqa: PLC0415 - as all of mail
+
+        known = self._known()
+        if known.droplet_id is None:
+            return None
+        hostname = "" if known.identity is None else known.identity.hostname
+        return Whose(droplet_id=known.droplet_id, names=(*sorted(known.names), hostname))
+
+    def _begin(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=f"{PROVIDER_NAME}:{what}"))
+
+    def _open_mail(self) -> MailRoute:
+        # Imported late: a daemon that hears no mail has no use for it.
+        from spotwatch.providers._do_mail import MailRoute, make_desk  # noqa: PLC0415
+        from spotwatch.providers._do_services import make_doors  # noqa: PLC0415
+
+        self._mail = MailRoute(
+            self._context,
+            make_doors(self._context),
+            make_desk(self._context),
+            self._memory,
+            known=self._known,
+            wake=self._arrived.set,
+        )
+        return self._mail
+
+    async def _take_letters(self, letters: Sequence[Letter]) -> None:
+        """Take what a mailbox says; before it is known whose it is nothing is, and all is read again then."""
+        now, droplet_id = self._clock.now(), self._droplet_id
+        if droplet_id is None:
+            return
+        claims = [claim_of(letter, droplet_id=droplet_id, now=now) for letter in letters]
+        outcomes = [self._memory.inbox.take(claim) for claim in claims if claim is not None]
+        if "accepted" in outcomes:
+            self._arrived.set()
+        if outcomes:
+            await self._memory.save()
+
     def _problem(self) -> ProviderError | None:
-        """Return why a push would not be heard, or might concern another Droplet."""
-        if not self._secrets:
-            return Unavailable(
-                "no webhook secret is configured, so no notice can arrive", mend=_LISTENER_MEND
-            )
+        """Return why it is not certain whose notices would be heard."""
         if self._droplet_id is None:
             error = self._whoami.problem
             mend = f"see whether {self._endpoint}{ROOT}/id answers, or set provider.digitalocean.droplet_id"
@@ -268,45 +289,31 @@ class DigitalOcean:
         droplet_id = self._droplet_id
         if droplet_id is None:
             return
-        self._inbox.claim(droplet_id)
-        waiting, self._pending = self._pending, {}
-        for webhook_id, (message, body) in waiting.items():
-            self._judge(webhook_id, message, body)
+        self._memory.inbox.belong_to(droplet_id)
+        self._pushes.settle()
+        if self._mail is not None:
+            await self._mail.settle()
         self._arrived.set()
-        await self._kept(Verdict(status=200, result="accepted"))
+        await self._memory.save()
 
-    def _judge(self, webhook_id: str, message: Message, body: bytes) -> Verdict:
-        """Take a verified message that has not been acted on, put it off, or leave it."""
-        known = bearing(
-            message, droplet_id=self._droplet_id, identity=self._whoami.identity, names=self._names
-        )
-        if known == "not_mine":
-            return Verdict(status=200, result="not_mine")
-        if known == "unknown":
-            if len(self._pending) >= _MAX_PENDING and webhook_id not in self._pending:
-                return Verdict(status=503, result="full")
-            self._pending.setdefault(webhook_id, (message, body))
-            return Verdict(status=503, result="pending")
-        evidence = Evidence(known)
-        if message.event == "reclaim":
-            outcome = self._inbox.reclaim(message, evidence, f"signed notice, naming {message.subject}")
-        else:
-            outcome = self._inbox.cancel(message, evidence)
-        if outcome == "refused":
-            return Verdict(status=409, result="refused")
-        self._replays.remember(webhook_id, body, now=self._clock.now())
-        self._arrived.set()
-        return Verdict(status=202 if outcome == "accepted" else 200, result=outcome)
 
-    async def _kept(self, verdict: Verdict) -> Verdict:
-        """Return `verdict` when all it rests on is on disk, else 503, so that it is sent again."""
-        async with self._saving:
-            is_kept = await asyncio.to_thread(self._save)
-        return verdict if is_kept else Verdict(status=503, result=verdict.result)
+def _open_mailbox(
+    config: Config, context: Context, whose: Callable[[], Whose | None]
+) -> DropletMailbox | None:
+    if not config.mailbox:
+        return None
+    # Imported late, as all of mail.
+    from spotwatch.providers._do_mailbox import open_mailbox  # noqa: PLC0415
 
-    def _save(self) -> bool:
-        # The inbox first: dying in between, a repeated push merges into the notice it made.
-        return self._inbox.save() and self._replays.save()
+    return open_mailbox(
+        config.mailbox,
+        config.mailbox_keys,
+        context.clock,
+        whose=whose,
+        environ=context.environ,
+        credentials_file=config.mailbox_credentials_file,
+        interval_seconds=config.mailbox_interval_seconds,
+    )
 
 
 PROVIDER = DigitalOcean

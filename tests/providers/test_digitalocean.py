@@ -38,6 +38,7 @@ KEYS = {
     "tags/": "spot\ntraining",
     "interfaces/public/0/ipv4/address": "203.0.113.7",
     "interfaces/private/0/ipv4/address": "10.132.0.7",
+    "interfaces/public/0/ipv6/address": "2001:db8::7",
 }
 
 
@@ -287,14 +288,17 @@ async def test_whom_a_message_concerns(shop: Shop, subject: dict[str, Any], want
         assert [n.evidence.value for n in answer.notices] == [wanted]
 
 
-async def test_a_better_proof_raises_a_weak_notice(desk: Desk) -> None:
-    """The same event, proven later, is the same notice and may then stop."""
-    await desk.reclaim(name="spot-trainer-01")
+async def test_what_is_proven_is_a_notice_of_its_own(desk: Desk) -> None:
+    """A weak notice with an earlier time and a strong one are two, so that neither moves the other."""
+    await desk.reclaim(10, name="spot-trainer-01")
     weak = await desk.only()
-    await desk.reclaim()
-    strong = await desk.only()
-    assert (weak.evidence, strong.evidence) == (Evidence.WEAK, Evidence.STRONG)
-    assert weak.id == strong.id
+    await desk.reclaim(90)
+    strong, still_weak = (await desk.ask()).notices
+    assert (strong.evidence, weak.evidence) == (Evidence.STRONG, Evidence.WEAK)
+    assert strong.id != weak.id
+    assert still_weak == weak
+    assert strong.deadline is not None
+    assert strong.deadline - desk.clock.now() > timedelta(minutes=89)
 
 
 async def test_a_cancel_ends_the_notice_and_the_next_reclaim_is_another(desk: Desk) -> None:

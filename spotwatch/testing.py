@@ -175,6 +175,9 @@ class MemoryStore:
     def prepare(self, size_bytes: int) -> None:
         """Do nothing."""
 
+    def close(self) -> None:
+        """Do nothing; the objects stay."""
+
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
         """Keep a body, and return the CRC-32 of each part."""
         parts: list[bytes] = []

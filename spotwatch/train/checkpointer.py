@@ -59,8 +59,8 @@ class Checkpointer:
     """Save a run so that it can be taken away at any moment, and go on from there.
 
     Args:
-        url: path, `file://`, `s3://bucket/prefix`, `spaces://`, `gs://`, `az://`, or an open store;
-            `SPOTWATCH_CHECKPOINT_URL` replaces it.
+        url: path, `file://`, `s3://bucket/prefix`, `spaces://`, `gs://`, `az://`, or an open store, which is
+            not closed; `SPOTWATCH_CHECKPOINT_URL` replaces it.
         run_id: the same on every machine that goes on with this run; `SPOTWATCH_RUN_ID` replaces it.
         keep: how many checkpoints stay.
         every: `"auto"`: as often as the measured cost of a save makes best.
@@ -118,6 +118,7 @@ class Checkpointer:
             staging,
             env,
             world_size=world_size,
+            owns_store=store is not url,
             allow_resize=allow_resize or options.is_set(env, "SPOTWATCH_ALLOW_RESIZE"),
             patience_seconds=arguments.seconds("patience_seconds", patience_seconds, may_be_zero=True),
             lease_seconds=arguments.seconds("lease_seconds", lease_seconds, least=1.0),

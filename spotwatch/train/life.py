@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
@@ -34,6 +35,7 @@ log = logging.getLogger("spotwatch.train")
 
 _RENEWALS_PER_TTL = 4
 _RELEASE_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
 
 
 class Life:
@@ -46,6 +48,7 @@ class Life:
         staging: the buffer that both go through.
         environ: says how many ranks there are.
         world_size: 1: a run of one process, whatever launched it.
+        owns_store: close the store at the end of each life; its next use opens it again.
         allow_resize: give ranks the state of others where their number has changed.
         patience_seconds: how long a store that refuses is asked again.
         lease_seconds: without a sign of life for so long, others may go on with the run.
@@ -61,6 +64,7 @@ class Life:
         environ: Mapping[str, str],
         *,
         world_size: int | None,
+        owns_store: bool,
         allow_resize: bool,
         patience_seconds: float,
         lease_seconds: float,
@@ -72,6 +76,7 @@ class Life:
         self._staging = staging
         self._environ = environ
         self._world_size = world_size
+        self._owns_store = owns_store
         self._allow_resize = allow_resize
         self._patience_seconds = patience_seconds
         self._lease = Lease(
@@ -147,7 +152,7 @@ class Life:
         return None if self._resume is None else self._resume.newest_manifest()
 
     def end(self, ended: str) -> None:
-        """Let the others have the run.
+        """Let the others have the run, and end what the store has started here; more than once is harmless.
 
         Args:
             ended: `stopped`, `finished` or `failed`.
@@ -158,18 +163,13 @@ class Life:
         if self._has_lease:
             self._has_lease = False
             self._release(ended)
+        if self._owns_store and not _is_over_within(_CLOSE_SECONDS, self.registry.store.close):
+            log.warning("the store is still at work after %.0f s: it ends with this process", _CLOSE_SECONDS)
         self.world.close()
 
     def _release(self, ended: str) -> None:
         """Release the lease, but wait for a store that hangs only so long: then the others wait for a TTL."""
-        thread = threading.Thread(target=self._lease.release, args=(ended,), daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no thread is to be had, for lack of memory or because the interpreter ends
-            self._lease.release(ended)
-            return
-        thread.join(_RELEASE_SECONDS)
-        if thread.is_alive():
+        if not _is_over_within(_RELEASE_SECONDS, partial(self._lease.release, ended)):
             log.warning(
                 "the lease is not released after %.0f s: others wait for it to expire", _RELEASE_SECONDS
             )
@@ -206,3 +206,15 @@ class Life:
 
     def _new_sharded(self) -> Sharded:
         return Sharded(self._state, self._staging, self.world, insists=self._allow_resize)
+
+
+def _is_over_within(seconds: float, call: Callable[[], None]) -> bool:
+    """Call it, and tell whether it has returned in time; what hangs goes on in a thread."""
+    thread = threading.Thread(target=call, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread is to be had, for lack of memory or because the interpreter ends
+        call()
+        return True
+    thread.join(seconds)
+    return not thread.is_alive()

@@ -107,6 +107,12 @@ class Store(Protocol):
     def abort_uploads(self) -> int:
         """Remove the parts of uploads below the root that were never finished; return how many uploads."""
 
+    def close(self) -> None:
+        """End processes and connections; what is used afterwards starts again, and twice is harmless.
+
+        It waits for uploads that are under way. What other libraries keep for the whole process stays.
+        """
+
 
 def open_store(
     url: str, run_id: str, environ: Mapping[str, str], *, most_bytes_per_second: float | None = None

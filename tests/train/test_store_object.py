@@ -45,7 +45,7 @@ def store(
     """Return each store that enforces conditions."""
     if request.param == "gs":
         return google(server, monkeypatch, tmp_path)
-    return ObjectStore(MemoryStore(), "checkpoints/run", "gs://bucket")
+    return ObjectStore(MemoryStore, "checkpoints/run", "gs://bucket")
 
 
 def test_a_small_object_comes_back_with_a_version(store: ObjectStore) -> None:
@@ -102,7 +102,7 @@ def test_the_probe_finds_that_conditions_are_enforced_and_leaves_nothing(store: 
 
 def test_a_store_that_knows_no_conditions_is_not_conditional(tmp_path: Path) -> None:
     """A directory by obstore cannot replace by version."""
-    assert not ObjectStore(LocalStore(tmp_path), "run", "gs://bucket").is_conditional
+    assert not ObjectStore(lambda: LocalStore(tmp_path), "run", "gs://bucket").is_conditional
 
 
 @pytest.mark.parametrize("size", [0, 10, PART_BYTES, 5 * PART_BYTES + 1])
@@ -144,7 +144,7 @@ def test_the_listing_is_of_this_run_alone(store: ObjectStore) -> None:
     """Keys below the root, with their sizes; a run whose name begins alike is another."""
     store.put("a", b"1")
     store.put("dir/b", b"22")
-    other = ObjectStore(store._store, "checkpoints/run-2", "gs://bucket")
+    other = ObjectStore(lambda: store._store, "checkpoints/run-2", "gs://bucket")
     other.put("c", b"333")
     assert sorted(store.list(), key=lambda entry: entry.key) == [Entry("a", 1), Entry("dir/b", 2)]
     assert list(other.list()) == [Entry("c", 3)]

@@ -212,6 +212,9 @@ class DirectoryStore:
                     removed += 1
         return removed
 
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
     @contextlib.contextmanager
     def _open(self, path: Path) -> Iterator[int]:
         try:

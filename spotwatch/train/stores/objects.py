@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -41,12 +42,8 @@ def open_object(parts: SplitResult, run_id: str, environ: Mapping[str, str], pac
     if parts.scheme == "az" and not any(environ.get(name) for name in _AZURE_NAMES):
         raise ConfigError(f"{_AZURE_NAMES[0]} is not set; az:// needs it")
     prefix = "/".join(part for part in (parts.path.strip("/"), run_id) if part)
-    try:
-        store = _opened(parts.scheme, parts.netloc, environ)
-    except Exception as error:
-        text = object_moves.first_line(error)
-        raise ConfigError(f"{parts.scheme}://{parts.netloc}: {text}; check the credentials") from error
-    return ObjectStore(store, prefix, f"{parts.scheme}://{parts.netloc}", pace)
+    make = partial(_opened, parts.scheme, parts.netloc, environ)
+    return ObjectStore(make, prefix, f"{parts.scheme}://{parts.netloc}", pace)
 
 
 def _opened(scheme: str, bucket: str, environ: Mapping[str, str]) -> Any:
@@ -62,21 +59,26 @@ def _opened(scheme: str, bucket: str, environ: Mapping[str, str]) -> Any:
         },
         "retry_config": {"max_retries": 8, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
     }
-    return GCSStore(bucket, **options) if scheme == "gs" else AzureStore(bucket, **options)
+    try:
+        return GCSStore(bucket, **options) if scheme == "gs" else AzureStore(bucket, **options)
+    except Exception as error:
+        text = object_moves.first_line(error)
+        raise ConfigError(f"{scheme}://{bucket}: {text}; check the credentials") from error
 
 
 class ObjectStore:
     """Keeps each object under `prefix` in one of obstore's stores.
 
     Args:
-        store: one of obstore's.
+        make: makes one of obstore's stores; called at once, and again after `close`.
         prefix: without slashes at its ends.
         place: how the URL shown to people begins.
         pace: of uploads; None: no limit.
     """
 
-    def __init__(self, store: Any, prefix: str, place: str, pace: Pace | None = None) -> None:
-        self._store = store
+    def __init__(self, make: Callable[[], Any], prefix: str, place: str, pace: Pace | None = None) -> None:
+        self._make = make
+        self._made: Any = make()
         self._prefix = prefix
         self._place = place
         self._pace = pace or Pace(None)
@@ -198,6 +200,18 @@ class ObjectStore:
         (AbortIncompleteMultipartUpload) does.
         """
         return 0
+
+    def close(self) -> None:
+        """Let the connections go; obstore's two threads serve the whole process, and stay."""
+        self._made = None
+
+    @property
+    def _store(self) -> Any:
+        # Two threads may both make one: the second serves as well.
+        store = self._made
+        if store is None:
+            store = self._made = self._make()
+        return store
 
     def _found(self, key: str, size_bytes: int) -> tuple[bytes, str] | None:
         try:

@@ -192,9 +192,10 @@ class S3Store:
             self._bulk.prepare(size_bytes)
 
     def close(self) -> None:
-        """End what was started for large bodies."""
+        """End what was started for large bodies, and the connections."""
         if self._bulk:
             self._bulk.close()
+        self._bucket.close()
 
     def _list(self, method: str, more: Mapping[str, str]) -> Any:
         root = self._key("")

@@ -83,6 +83,13 @@ class Bucket:
                     raise ConfigError(f"{self.url('')}: {error}; check the endpoint's URL") from error
             return self._client
 
+    def close(self) -> None:
+        """Close the connections; the next request makes new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
     @property
     def is_aws(self) -> bool:
         """Tell whether it is Amazon's own, wherever the endpoint was configured."""

@@ -12,42 +12,17 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from spotwatch.cli.mail.post import MAX_MAIL_BYTES, PATH, command
-from spotwatch.clock import SystemClock
-from spotwatch.mail.inbound import Refused
-from spotwatch.mail.inbound.standard import Config, Standard
-from spotwatch.mail.model import Delivery
-from spotwatch.received import Received, Verdict
-from spotwatch.server import WebhookServer
+from tests.mail.inbound.receiver import Hearer, listening
 
 SECRET = bytes(range(32))
 MAIL = b"From: a@example.com\nSubject: 8-bit and more\n\n" + bytes(range(256)) + b"\n.\nFrom me\n"
-
-
-@dataclass
-class Hearer:
-    """The service behind the real listener; answers as it is told."""
-
-    service: Standard
-    status: int = 202
-    headers: Mapping[str, str] = field(default_factory=dict)
-    heard: list[Delivery] = field(default_factory=list)
-
-    async def receive(self, request: Received) -> Verdict:
-        """Open the request, and keep the mail."""
-        try:
-            delivery = await self.service.open(request)
-        except Refused as refused:
-            return refused.verdict
-        assert isinstance(delivery, Delivery)
-        self.heard.append(delivery)
-        return Verdict(status=self.status, result="accepted", headers=self.headers)
 
 
 @dataclass
@@ -55,8 +30,12 @@ class Desk:
     """A receiver on loopback, and what one needs to post there."""
 
     hearer: Hearer
-    url: str
     secret_file: Path
+
+    @property
+    def url(self) -> str:
+        """Return where it listens."""
+        return self.hearer.url
 
     async def post(self, mail: bytes, *arguments: str, environ: Mapping[str, str] | None = None) -> Result:
         """Run the command beside the receiver."""
@@ -75,30 +54,14 @@ def write_secret(path: Path, secret: bytes = SECRET) -> Path:
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """Give a receiver that takes every mail."""
-    hearer = Hearer(
-        Standard(
-            Config(),
-            read_secret=str,
-            clock=SystemClock(),
-            tolerance_seconds=300,
-            secrets=(SECRET,),
-        )
-    )
-    server = WebhookServer(
-        "127.0.0.1:0",
-        receivers={"digitalocean": hearer},
-        on_request=lambda provider, result: None,
-        say=lambda line: None,
-    )
-    await server.start()
-    yield Desk(hearer, f"http://127.0.0.1:{server.port}{PATH}", write_secret(tmp_path / "secret"))
-    await server.close()
+    async with listening(SECRET) as hearer:
+        yield Desk(hearer, write_secret(tmp_path / "secret"))
 
 
 async def test_the_mail_arrives_byte_for_byte(desk: Desk) -> None:
     """Bytes of every value, lone dots and `From ` lines are handed on as they are."""
     result = await desk.post(MAIL)
-    assert (result.exit_code, [d.raw for d in desk.hearer.heard]) == (0, [MAIL]), result.output
+    assert (result.exit_code, desk.hearer.mails) == (0, [MAIL]), result.output
     assert desk.hearer.heard[0].is_original
     assert "202" in result.output
 
@@ -106,7 +69,7 @@ async def test_the_mail_arrives_byte_for_byte(desk: Desk) -> None:
 async def test_the_mark_of_a_mailbox_is_not_part_of_the_mail(desk: Desk) -> None:
     """A pipe that puts `From sender date` above the mail would make it headless."""
     await desk.post(b"From root Sun Nov 29 12:00:00 2026\n" + MAIL)
-    assert [d.raw for d in desk.hearer.heard] == [MAIL]
+    assert desk.hearer.mails == [MAIL]
 
 
 async def test_a_second_attempt_is_known_as_the_same_mail(desk: Desk) -> None:
@@ -252,4 +215,4 @@ async def test_the_program_itself_hands_a_mail_on(desk: Desk) -> None:
         capture_output=True,
         check=False,
     )
-    assert (done.returncode, done.stderr, [d.raw for d in desk.hearer.heard]) == (0, b"", [MAIL])
+    assert (done.returncode, done.stderr, desk.hearer.mails) == (0, b"", [MAIL])

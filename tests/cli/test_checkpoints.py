@@ -83,6 +83,17 @@ def test_each_checkpoint_has_a_row(root: Path) -> None:
     assert max(map(len, text.splitlines()[1:])) <= 100
 
 
+def test_a_truncated_file_is_listed_as_damaged(root: Path) -> None:
+    """One glance at the list must not call good what no resume could use."""
+    path = file_of(root, 3)
+    path.write_bytes(path.read_bytes()[:-1])
+    told = checkpoints("list", root)
+    assert told.code == 0
+    assert ": 3 checkpoints (1 damaged), " in told.out
+    assert "damaged, latest" in told.out
+    assert f"{path.name} has {path.stat().st_size} bytes, the manifest says " in told.out
+
+
 def test_looking_changes_nothing(root: Path) -> None:
     """Neither a probe nor a mark nor a lock is left, also with a damaged checkpoint."""
     file_of(root, 2).write_bytes(b"short")

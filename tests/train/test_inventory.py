@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spotwatch.errors import CheckpointCorrupt, StoreError
@@ -66,6 +68,54 @@ def test_a_manifest_that_latest_does_not_mean_is_damaged(store: FaultyStore) -> 
     by_dir = {row.dir: row for row in inventory.describe(registry(store))}
     assert by_dir[one.dir].state == "damaged"
     assert by_dir[other.dir].state == "complete"
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda body: body[:-1], "rank-00001.safetensors has 1027 bytes, the manifest says 1028"),
+        (lambda body: body + b"more", "rank-00001.safetensors has 1032 bytes, the manifest says 1028"),
+        (lambda body: b"", "rank-00001.safetensors has 0 bytes, the manifest says 1028"),
+        (None, "rank-00001.safetensors is missing"),
+    ],
+)
+@pytest.mark.parametrize("healthy", [True, False])
+def test_a_file_of_another_size_is_seen_without_reading_it(
+    store: FaultyStore, change: Callable[[bytes], bytes] | None, note: str, *, healthy: bool
+) -> None:
+    """Cut, lengthened, emptied or gone: the listing tells, and no file is asked for."""
+    made = registry(store)
+    whole, cut = publish(made, 1, ranks=2), publish(made, 2, ranks=2, healthy=healthy)
+    key = f"{cut.dir}/rank-00001.safetensors"
+    body = store.objects.pop(key)
+    if change is not None:
+        store.objects[key] = change(body)
+    store.deeds.clear()
+    rows = {row.dir: row for row in inventory.describe(registry(store))}
+    assert (rows[cut.dir].state, rows[cut.dir].note) == ("damaged", note)
+    assert (rows[whole.dir].state, rows[whole.dir].note) == ("complete", "")
+    assert rows[cut.dir].created_at == cut.created_at
+    assert not [deed for deed in store.deeds if "rank-" in deed]
+
+
+def test_of_many_files_a_few_are_named(store: FaultyStore) -> None:
+    """A line stays a line; the problems are all there for whoever asks."""
+    made = registry(store)
+    for file in publish(made, 1, ranks=5).files:
+        del store.objects[f"{made.checkpoints()[0].dir}/{file.name}"]
+    (row,) = inventory.describe(registry(store))
+    assert row.note.endswith("rank-00002.safetensors is missing; and 2 more")
+    assert len(row.problems) == 5
+
+
+def test_quarantine_outranks_what_the_sizes_say(store: FaultyStore) -> None:
+    """The reason for which it was set aside stays the one that is shown."""
+    made = registry(store)
+    cut = publish(made, 1)
+    store.objects[f"{cut.dir}/rank-00000.safetensors"] = b""
+    made.quarantine(cut.dir, "a bit has turned over")
+    (row,) = inventory.describe(registry(store))
+    assert (row.state, row.note) == ("quarantined", "a bit has turned over")
 
 
 def test_trouble_with_the_store_is_no_empty_table(store: FaultyStore) -> None:

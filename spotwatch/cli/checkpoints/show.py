@@ -90,29 +90,18 @@ def _checkpoint(registry: Registry, found: list[Found], directory: str, *, is_al
         raise CheckpointCorrupt(
             f"LATEST names {directory}, which is not there; resume takes the newest other"
         )
-    shown = row_document(row) | {"problems": [row.note] if row.note else []}
+    shown = row_document(row) | {"problems": list(row.problems)}
     try:
         manifest = registry.manifest(directory)
     except (CheckpointCorrupt, ConfigError) as error:
-        shown["problems"] = [row.note or str(error)]
+        shown["problems"] = list(row.problems) or [str(error)]
         return shown | {"manifest": None, "tensors": None}
     sizes = next((one.sizes for one in found if one.dir == directory), {})
-    shown["problems"] += _problems(manifest, sizes)
+    shown["problems"] += [one for one in inventory.file_problems(manifest, sizes) if one not in row.problems]
     return shown | {
         "manifest": _manifest(manifest, sizes),
         "tensors": _tensors(registry, manifest, shown["problems"], is_all=is_all),
     }
-
-
-def _problems(manifest: Manifest, sizes: Mapping[str, int]) -> list[str]:
-    problems = []
-    for file in manifest.files:
-        there = sizes.get(file.name)
-        if there is None:
-            problems.append(f"{file.name} is missing")
-        elif there != file.size_bytes:
-            problems.append(f"{file.name} has {there} bytes, the manifest says {file.size_bytes}")
-    return problems
 
 
 def _manifest(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, Any]:

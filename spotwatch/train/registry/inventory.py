@@ -6,7 +6,7 @@ For the command line; it changes nothing in the store and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -16,6 +16,8 @@ from spotwatch.train.registry import download, quarantine
 from spotwatch.train.registry.listing import Found
 from spotwatch.train.registry.manifest import Latest, Manifest
 from spotwatch.train.registry.registry import Registry
+
+_MOST_NOTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +34,25 @@ class Row:
     files: int
     """How many ranks wrote it, by its manifest; else how many objects lie in it."""
     state: str
-    """`complete`, `incomplete` (no manifest), `damaged` (one we cannot use), `unhealthy`, `quarantined`."""
+    """`complete`, `incomplete` (no manifest), `damaged` (one we cannot use, or a file that is missing or has
+    another size than it says), `unhealthy`, `quarantined`.
+    """
     role: str
     """`latest`, `parent` (of the latest), or ""."""
-    note: str
-    """Why it is damaged or in quarantine; "" otherwise."""
+    problems: tuple[str, ...]
+    """Why it is damaged or in quarantine, each by itself; none otherwise."""
+
+    @property
+    def note(self) -> str:
+        """Return the problems in a line, the first few of many; "" without any."""
+        more = len(self.problems) - _MOST_NOTED
+        return "; ".join(self.problems[:_MOST_NOTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def describe(registry: Registry) -> list[Row]:
     """Return a row for each checkpoint directory, the highest (generation, step) first.
+
+    It reads manifests and compares sizes; a byte that was changed within a file is for `verify` to find.
 
     Raises:
         StoreError: the store cannot be read.
@@ -52,11 +64,28 @@ def describe(registry: Registry) -> list[Row]:
     rows: list[Row] = []
     parent = None
     for found in registry.checkpoints():
-        manifest, problem = _manifest(registry, found, latest)
+        manifest, problems = _manifest(registry, found, latest)
         if latest is not None and found.dir == latest.dir and manifest is not None:
             parent = manifest.parent
-        rows.append(_row(registry, found, manifest, problem, latest))
+        rows.append(_row(registry, found, manifest, problems, latest))
     return [replace(row, role="parent") if row.dir == parent else row for row in rows]
+
+
+def file_problems(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what a listing shows to be wrong with the files of a checkpoint, one line a file.
+
+    Args:
+        manifest: of it.
+        sizes: in bytes, by the name of each object in its directory.
+    """
+    problems = []
+    for file in manifest.files:
+        there = sizes.get(file.name)
+        if there is None:
+            problems.append(f"{file.name} is missing")
+        elif there != file.size_bytes:
+            problems.append(f"{file.name} has {there} bytes, the manifest says {file.size_bytes}")
+    return tuple(problems)
 
 
 def verify(
@@ -104,24 +133,33 @@ def _further(progress: Callable[[int], None], done: int, arrived: int) -> None:
     progress(done + arrived)
 
 
-def _manifest(registry: Registry, found: Found, latest: Latest | None) -> tuple[Manifest | None, str]:
+def _manifest(
+    registry: Registry, found: Found, latest: Latest | None
+) -> tuple[Manifest | None, tuple[str, ...]]:
     if not found.is_complete:
-        return None, ""
+        return None, ()
     crc = latest.manifest_crc if latest is not None and latest.dir == found.dir else None
     try:
-        return registry.manifest(found.dir, crc), ""
+        manifest = registry.manifest(found.dir, crc)
     except (CheckpointCorrupt, ConfigError) as error:
-        return None, str(error)
+        return None, (str(error),)
+    return manifest, file_problems(manifest, found.sizes)
 
 
 def _row(
-    registry: Registry, found: Found, manifest: Manifest | None, problem: str, latest: Latest | None
+    registry: Registry,
+    found: Found,
+    manifest: Manifest | None,
+    problems: tuple[str, ...],
+    latest: Latest | None,
 ) -> Row:
     if found.is_quarantined:
-        state, problem = "quarantined", quarantine.reason(registry.store, found.dir) or problem
+        state = "quarantined"
+        reason = quarantine.reason(registry.store, found.dir)
+        problems = (reason,) if reason else problems
     elif not found.is_complete:
         state = "incomplete"
-    elif manifest is None:
+    elif manifest is None or problems:
         state = "damaged"
     else:
         state = "complete" if manifest.healthy else "unhealthy"
@@ -134,5 +172,5 @@ def _row(
         files=len(found.sizes) if manifest is None else len(manifest.files),
         state=state,
         role="latest" if latest is not None and latest.dir == found.dir else "",
-        note=problem,
+        problems=problems,
     )

@@ -23,7 +23,7 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         "check": "Is it working, and if not, what is to be done?",
         "status": "What is watched and in force, the last save, the work at risk.",
         "trigger": "Give a notice by hand, or take it back.",
-        "mail": "Hand a mail to the daemon, or to a relay.",
+        "mail": "Say what a mail would do, or hand it to the daemon or a relay.",
         "emulate": "Play a cloud's metadata service here, and give a notice.",
         "drill": "Rehearse a whole reclaim, and say whether a step was lost.",
         "checkpoints": "List, show, verify and prune the checkpoints of a run.",

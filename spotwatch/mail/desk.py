@@ -15,7 +15,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from spotwatch.config import Mail as Rules
 from spotwatch.errors import Malformed
-from spotwatch.mail.dkim import prove, signatures
+from spotwatch.mail.dkim import key_names, prove
 from spotwatch.mail.judging import judge
 from spotwatch.mail.keys import KeyAnswer
 from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail
@@ -85,7 +85,7 @@ class MailDesk:
         """
         until = asyncio.get_running_loop().time() + self._limit_seconds
         try:
-            mail, names = await self._in_turn(until, _read, delivery.raw)
+            mail, names = await self._in_turn(until, self._read, delivery.raw, now)
             async with asyncio.timeout_at(until):
                 keys = await self._keys.fetch(names) if names else {}
             return await self._in_turn(until, self._judge, mail, keys, delivery, tuple(droplets), now)
@@ -100,6 +100,11 @@ class MailDesk:
         except Exception as error:  # noqa: BLE001 - a mail that breaks a stage must not go unheard
             return (_weak(delivery, f"{type(error).__name__}: {error}", is_temporary=False),)
 
+    def _read(self, raw: bytes, now: datetime) -> tuple[Mail, tuple[str, ...]]:
+        """Return a mail, and the names in DNS of the keys that could prove it."""
+        mail = read_mail(raw)
+        return mail, key_names(mail, trusted_domains=self._rules.trusted_domains, now=now)
+
     def _judge(
         self,
         mail: Mail,
@@ -108,7 +113,7 @@ class MailDesk:
         droplets: tuple[Droplet, ...],
         now: datetime,
     ) -> tuple[Judgement, ...]:
-        proof = prove(mail, keys, trusted_domains=self._rules.trusted_domains)
+        proof = prove(mail, keys, trusted_domains=self._rules.trusted_domains, now=now)
         reading = understand(
             mail, droplets=droplets, patterns=self._patterns, received_at=delivery.received_at
         )
@@ -146,12 +151,6 @@ class MailDesk:
         if not thread.cancelled():
             # Looked at, so that asyncio does not complain when nobody waits any more.
             thread.exception()
-
-
-def _read(raw: bytes) -> tuple[Mail, tuple[str, ...]]:
-    """Return a mail, and the names in DNS that its signatures ask for."""
-    mail = read_mail(raw)
-    return mail, tuple(dict.fromkeys(signature.key_name for signature in signatures(mail)))
 
 
 def _weak(delivery: Delivery, why: str, *, is_temporary: bool) -> Judgement:

@@ -18,6 +18,7 @@ from spotwatch.errors import Malformed, ProviderError, Unavailable
 from spotwatch.providers._metadata import MetadataClient
 from spotwatch.untrusted import printable
 
+ENDPOINT = "http://169.254.169.254"
 ROOT = "/metadata/v1"
 MAX_ID = 2**53
 """Beyond it JSON numbers are no longer exact in every reader."""

@@ -24,7 +24,7 @@ from spotwatch.errors import Malformed, ProviderError, Unavailable
 from spotwatch.model import Answer
 from spotwatch.providers import Context
 from spotwatch.providers._do_config import Config
-from spotwatch.providers._do_identity import ROOT, Known, Whoami, parse_id
+from spotwatch.providers._do_identity import ENDPOINT, ROOT, Known, Whoami, parse_id
 from spotwatch.providers._do_letters import claim_of
 from spotwatch.providers._do_memory import Memory
 from spotwatch.providers._do_push import Pushes
@@ -43,7 +43,6 @@ __all__ = ["PROVIDER", "Config", "DigitalOcean"]
 INBOX = "inbox"
 """What was pushed is on disk; this signal only says when it is not."""
 
-_DEFAULT_ENDPOINT = "http://169.254.169.254"
 # cloud-init, DataSourceDigitalOcean.
 _SYS_VENDOR = "DigitalOcean"
 _DETECT_SECONDS = 1.5
@@ -69,7 +68,7 @@ class DigitalOcean:
         self._context = context
         self._clock = context.clock
         self._names = frozenset(name.strip().casefold() for name in config.names)
-        self._endpoint = config.endpoint or _DEFAULT_ENDPOINT
+        self._endpoint = config.endpoint or ENDPOINT
         self._client = MetadataClient(self._endpoint, timeout_seconds=config.timeout_seconds)
         self._whoami = Whoami(
             self._client,

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import click
 
-from spotwatch.cli.mail import post
+from spotwatch.cli.mail import post, test
 
 _EPILOG = """\b
 Examples:
+  spotwatch mail test reclaim.eml                    what would this mail do, and why?
   spotwatch mail post --secret-file /etc/spotwatch/pipe-secret < reclaim.eml
 """
 
 
 @click.group(name="mail", epilog=_EPILOG)
 def command() -> None:
-    """Hand a mail to the daemon, or to a relay."""
+    """Say what a mail would do, or hand it to the daemon or a relay."""
 
 
 command.add_command(post.command)
+command.add_command(test.command)

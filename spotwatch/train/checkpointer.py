@@ -135,8 +135,8 @@ class Checkpointer:
         self._link = Link(self.run_id, env, lambda: self._step, speaks=speaks)
         self._saver = Saver(self._life.registry, self._schedule, self._link, keep, give_up_after)
         self._loop = Loop(self._schedule, self._saver, self._link, self._life, blocking=blocking)
-        self._looks = True
-        """Whether every step is a boundary: there are others to hear, or something has happened."""
+        self._each_is_boundary = True
+        """Whether the end of each step is to do more than count: the first one is, and on many ranks all."""
         self._is_first = True
 
     @property
@@ -188,7 +188,7 @@ class Checkpointer:
             self._end("failed", repr(error))
             raise
         world = self._life.world
-        self._looks = self._is_first = True
+        self._each_is_boundary = self._is_first = True
         self._saver.begin(world, self._life.capture)
         self._step = 0
         if manifest is not None:
@@ -231,11 +231,11 @@ class Checkpointer:
         orders = link.orders
         if (
             step >= schedule.next_step
-            or self._looks
+            or self._each_is_boundary
             or orders.stop
             or orders.flush
             or link.signals.stop
-            or self._saver.news
+            or self._saver.wants_boundary
             or monotonic() >= schedule.next_at
         ):
             return self._boundary(step)
@@ -304,7 +304,7 @@ class Checkpointer:
             if self._is_first:
                 # Only now an optimizer has all its state: the buffer is made ready for the first save.
                 self._is_first = False
-                self._looks = self._life.world.size > 1
+                self._each_is_boundary = self._life.world.size > 1
                 self._life.warm()
             return False
         self._wants_out = True

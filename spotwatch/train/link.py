@@ -87,19 +87,19 @@ class Link:
             self._look_for_a_daemon()
         orders.look()
         eta = heart.status.saved.save_seconds or None
-        if orders.due and orders.seq > max(heart.status.seq, orders.saved_seq):
+        if orders.is_in_force and orders.seq > max(heart.status.seq, orders.saved_seq):
             heart.tell(only_in=_UNDER_WAY, phase="seen", seq=orders.seq, eta_seconds=eta)
         elif self.signals.stop:
             heart.tell(only_in=("training",), phase="seen", eta_seconds=eta)
-        elif not orders.due and heart.status.phase == "seen":
+        elif not orders.is_in_force and heart.status.phase == "seen":
             heart.tell(only_in=("seen",), phase="training", eta_seconds=None)  # it was withdrawn
         self._say_what_was_told()
 
     def _say_what_was_told(self) -> None:
         orders = self.orders
-        news = (self.signals.name, orders.seq if orders.due else self._said[1])
-        if news != self._said:
-            self._said = news
+        told = (self.signals.name, orders.seq if orders.is_in_force else self._said[1])
+        if told != self._said:
+            self._said = told
             what = "stop" if self.is_stopping else "save"
             log.warning(
                 "told to %s (%s): at the next step", what, self.signals.name or orders.why or orders.seq

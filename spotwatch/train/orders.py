@@ -100,8 +100,8 @@ class Orders:
         return max(self.saved_seq, self._passed_seq)
 
     @property
-    def due(self) -> bool:
-        """Tell whether the training loop has something to do for the daemon."""
+    def is_in_force(self) -> bool:
+        """Tell whether an order is in force that the training loop has not answered; a stop always is."""
         return self.stop or self.flush
 
     @property

@@ -86,8 +86,8 @@ class Saver:
         self.taken = False
         """Another process has gone on with the run: nothing is written any more."""
         self.last_error: Exception | None = None
-        self.news = False
-        """Something has happened that the end of the next step must look at."""
+        self.wants_boundary = False
+        """A save has ended, or the run is lost: the end of the next step is to see to it."""
 
     @property
     def busy(self) -> bool:
@@ -119,7 +119,7 @@ class Saver:
         self.end()
         self._world, self._capture = world, capture
         self.saved_step = self._staged_step = -1
-        self.taken = self.news = False
+        self.taken = self.wants_boundary = False
         self.last_error = None
         self._saved = Saved(seq=self._saved.seq)
 
@@ -140,13 +140,13 @@ class Saver:
     def lose(self) -> None:
         """Write nothing any more: another process has gone on with the run. For any thread."""
         self.taken = True
-        self.news = True
+        self.wants_boundary = True
 
     def collect(self) -> None:
         """Take note of a save that has ended."""
         if not self._background.done:
             return
-        self.news = False
+        self.wants_boundary = False
         try:
             self._take()
         except RunTaken as error:
@@ -246,7 +246,7 @@ class Saver:
             return self._make_durable(job)
         finally:
             self._progress = (0, math.inf)
-            self.news = True
+            self.wants_boundary = True
 
     def _make_durable(self, job: _Job) -> _Done:
         # Said from here: a file written by the training thread would lengthen the stall.

@@ -93,9 +93,9 @@ def test_a_multiple_that_falls_into_a_save_is_passed_over(make: Make, gate: Gate
             ck.step(step + 1)
         assert ck._schedule.skipped == 4
         gate.open.set()
-        until(lambda: ck._saver.news, ck)
+        until(lambda: ck._saver.wants_boundary, ck)
         ck.step(6)
-        until(lambda: ck._saver.news, ck)
+        until(lambda: ck._saver.wants_boundary, ck)
     assert [name[:14] for name in dirs(tmp_path)] == ["step-000000001", "step-000000006"]
 
 
@@ -133,7 +133,7 @@ def test_a_flag_touched_during_an_upload_gets_a_save_of_its_own(
         counter.train(1)
         ck.step(2)
         gate.open.set()
-        until(lambda: ck._saver.news, ck)
+        until(lambda: ck._saver.wants_boundary, ck)
         assert flag.exists()
         counter.train(2)
         ck.step(3)
@@ -182,12 +182,12 @@ def test_a_failed_upload_surfaces_at_the_next_step(make: Make, gate: Gate, daemo
         with ck:
             counter.train(0)
             assert not ck.step(1)
-            until(lambda: ck._saver.news, ck)
+            until(lambda: ck._saver.wants_boundary, ck)
             assert not ck.step(2)
             assert (daemon.status().phase, daemon.status().error) == ("failed", "the link is down")
             ck._schedule.pause_until = ck._schedule.next_at = 0.0
             assert not ck.step(3)
-            until(lambda: ck._saver.news, ck)
+            until(lambda: ck._saver.wants_boundary, ck)
             ck.step(4)
 
     with pytest.raises(StoreError, match="the link is down"):

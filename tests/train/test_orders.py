@@ -38,7 +38,7 @@ def test_a_flush_is_due_until_answered(orders: Orders, daemon: Daemon, runtime_d
     mark = orders.mark()
     assert (orders.flush, orders.stop, mark.seq) == (True, False, 7)
     orders.answered(mark)
-    assert (orders.due, orders.saved_seq) == (False, 7)
+    assert (orders.is_in_force, orders.saved_seq) == (False, 7)
     assert not (runtime_dir / FLAG).exists()
 
 
@@ -49,7 +49,7 @@ def test_the_flag_alone_carries_its_number(orders: Orders, daemon: Daemon) -> No
     assert orders.flush
     daemon.order(Do.FLUSH, 3)
     orders.answered(mark)
-    assert not orders.due
+    assert not orders.is_in_force
 
 
 def test_an_order_given_during_the_save_stays_due(orders: Orders, daemon: Daemon, runtime_dir: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_bare_flag_touched_during_the_save_stays(orders: Orders, runtime_dir: 
     assert orders.flush
     orders.answered(orders.mark())
     assert not flag.exists()
-    assert not orders.due
+    assert not orders.is_in_force
 
 
 def test_a_stop_is_withdrawn_by_none(orders: Orders, daemon: Daemon) -> None:
@@ -119,7 +119,7 @@ def test_another_boots_order_is_void(runtime_dir: Path, daemon: Daemon) -> None:
     (runtime_dir / "draining").touch()
     daemon.order(Do.STOP, 9, boot_id="another")
     orders = _fresh(runtime_dir)
-    assert (orders.stop, orders.due, orders.seq) == (False, False, 0)
+    assert (orders.stop, orders.is_in_force, orders.seq) == (False, False, 0)
 
 
 def test_another_boots_flag_is_a_bare_one(orders: Orders, daemon: Daemon, runtime_dir: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_hostile_number_ends_nothing(orders: Orders, runtime_dir: Path, path: 
     (runtime_dir / path).write_text(body)
     orders.look()
     orders.answered(orders.mark())
-    assert not orders.due
+    assert not orders.is_in_force
     assert not (runtime_dir / FLAG).exists()
 
 
@@ -186,7 +186,7 @@ def test_an_order_that_is_no_file_changes_nothing(orders: Orders, runtime_dir: P
     else:
         path.mkdir()
     orders.look()
-    assert not orders.due
+    assert not orders.is_in_force
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory", "huge"])
@@ -204,7 +204,7 @@ def test_a_strange_flag_asks_once(orders: Orders, runtime_dir: Path, kind: str) 
     mark = orders.mark()
     assert orders.flush
     orders.answered(mark)
-    assert not orders.due
+    assert not orders.is_in_force
     assert path.is_dir() is (kind == "directory")
     assert Path("/etc/hostname").exists()
 
@@ -215,7 +215,7 @@ def test_a_flag_that_is_gone_already_is_no_error(orders: Orders, daemon: Daemon,
     mark = orders.mark()
     (runtime_dir / FLAG).unlink()
     orders.answered(mark)
-    assert not orders.due
+    assert not orders.is_in_force
 
 
 def test_a_flag_that_everyone_can_make_is_limited(runtime_dir: Path, daemon: Daemon) -> None:

@@ -20,13 +20,17 @@ _UTF_8 = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii", "ansi_x3.4-1968"})
 
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 
-# A soft line break, an escaped "=" or no-break space, or two escaped bytes that are no ASCII.
-_QUOTED_PRINTABLE = re.compile(rb"=\r\n|=3D|=A0|=[89A-F][0-9A-F]=[89A-F][0-9A-F]")
+# A soft line break (not a line of =====), an escaped "=" or no-break space, or two escaped bytes that are
+# no ASCII.
+_QUOTED_PRINTABLE = re.compile(rb"[^=\r\n]=\r\n|=3D|=A0|=[89A-F][0-9A-F]=[89A-F][0-9A-F]")
 # No encoder escapes letters and digits, but for the F of a line that begins with "From ".
 _ESCAPED_WITHOUT_NEED = re.compile(rb"=(?:3[0-9]|4[1-57-9A-F]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa])")
 _BASE64 = re.compile(rb"\s*+(?:(?:[A-Za-z0-9+/]{40,}+\r\n)++[A-Za-z0-9+/]*+|[A-Za-z0-9+/]{20,}+)={0,2}\s*+")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
-_HTML = re.compile(r"[\s\ufeff]*+<(?:!doctype|!--|\?xml|[a-z][a-z0-9]*+[\s>/])", re.IGNORECASE)
+_HTML = re.compile(
+    r"\A[\s\ufeff]*+<(?:!doctype|!--|\?xml|[a-z][a-z0-9]*+[\s>/])|<br ?/?>|</[a-z][a-z0-9]*+>",
+    re.IGNORECASE,
+)
 
 
 class Decoded(NamedTuple):
@@ -104,5 +108,5 @@ def other_encodings(data: bytes, encoding: str) -> tuple[str, ...]:
 
 
 def looks_like_html(text: str) -> bool:
-    """Tell whether `text` begins as a page does, with an element, a comment or a doctype."""
-    return _HTML.match(text) is not None
+    """Tell whether `text` begins as a page does, or holds an end tag or a line break."""
+    return _HTML.search(text) is not None

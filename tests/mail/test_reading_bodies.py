@@ -16,7 +16,10 @@ from spotwatch.mail.model import Mail
 from spotwatch.mail.normalising import MAX_CHARACTERS
 from spotwatch.mail.reading import read_mail
 
-_TEXT = "Your Spot Droplet spot-1 will\u00a0not be reclaimed: it was cancelled \u2013 at 19:00 UTC, id=3512345678."
+_TEXT = (
+    "Your Spot Droplet spot-1 will\u00a0not be reclaimed: "
+    "it was cancelled \u2013 at 19:00 UTC, id=3512345678."
+)
 _PLAIN = f"Hello,\r\n\r\n{_TEXT}\r\n\r\n> quoted <style> line\r\n"
 _PAGE = f"<html><body><p>Hello,</p><p>{_TEXT.replace('not', 'n<b>ot</b>')}</p><!-- no --></body></html>\r\n"
 
@@ -239,7 +242,7 @@ _NESTED = _parts(
     ),
     _part("text/html; charset=utf-8", _base64(_PAGE), "Content-Transfer-Encoding: base64"),
 )
-_HONEST = {
+_HONEST: dict[str, tuple[str | bytes, str, str]] = {
     "plain": (_PLAIN, "text/plain", "8bit"),
     "quoted-printable": (_quoted_printable(_PLAIN), "text/plain", "quoted-printable"),
     "base64": (_base64(_PLAIN), "text/plain", "base64"),
@@ -314,3 +317,30 @@ def test_no_outer_header_of_any_form_hides_a_word(
         body, f"Content-Type: {kind}; boundary={parameters}", f"Content-Transfer-Encoding: {encoding}"
     )
     assert changed.problems or changed.is_forwarded or _said(changed) == _said(honest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (
+            "text/plain",
+            "Notice\r\n======\r\n\r\nhttps://cloud.digitalocean.com/x?a=12&b=c=\u00e9\r\n-- \r\nTeam\r\n",
+        ),
+        ("text/plain", "--\r\nName: spot-1\r\n--foo\r\nContent of it\r\n"),
+        ("text/plain", "<https://cloud.digitalocean.com/droplets/5>\r\n<support@digitalocean.com>\r\n1 < 2"),
+        ("text/plain", "reclaimed\r\n"),
+        ("text/plain", ""),
+        ("text/html", ""),
+        ("text/html", "Hello<br>spot-1"),
+        ("text/html", "\r\n \ufeff<!DOCTYPE html><html>spot-1"),
+        (
+            "multipart/mixed; boundary=b",
+            "For old readers.\r\n--b\r\nMIME-Version: 1.0\r\n\r\nx\r\n--b--\r\nEnd.\r\n",
+        ),
+        ("multipart/mixed; boundary=b;", "--b \r\ncontent-type: text/plain\r\n\r\n--b--"),
+        ('multipart/mixed; x="y;z"; BOUNDARY="b\\"c"', '--b"c\r\nX-Y: z\r\n\r\nx\r\n--b"c--'),
+    ],
+)
+def test_honest_mail_is_not_made_weak(kind: str, body: str) -> None:
+    """Rules under a title, addresses in brackets, text around the parts, pages without a head."""
+    assert _read(body, f"Content-Type: {kind}").problems == ()

@@ -209,7 +209,7 @@ def _canonical_body(body: bytes, form: str) -> bytes:
     if form == "relaxed":
         lines = [re.sub(rb"[ \t]+", b" ", line).rstrip(b" ") for line in body.split(b"\r\n")]
         body = b"\r\n".join(lines)
-    body = body.rstrip(b"\r\n")
+    body = re.sub(rb"(?:\r\n)+\Z", b"", body)
     return body + b"\r\n" if body or form == "simple" else b""
 
 

@@ -44,6 +44,27 @@ def make_provider(
     config = settings.provider.get(name)
     if config is None:
         config = kind.config_class()
+    return kind(config, make_context(settings, clock, state_dir=state_dir, environ=environ))
+
+
+def make_context(
+    settings: Settings,
+    clock: Clock,
+    *,
+    state_dir: Path | None,
+    environ: Mapping[str, str] = os.environ,
+) -> Context:
+    """Return what a provider, and whoever else hears pushes, may know of the process.
+
+    Args:
+        settings: checked.
+        clock: handed on.
+        state_dir: where what must outlive a restart may be kept; None: nothing is kept or changed.
+        environ: the environment.
+
+    Raises:
+        ConfigError: a secret is none.
+    """
     is_listening = bool(settings.webhook.listen)
     secrets = read_webhook_secrets(settings.webhook) if is_listening else ()
 
@@ -53,7 +74,7 @@ def make_provider(
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
-    context = Context(
+    return Context(
         clock=clock,
         runtime_dir=settings.runtime_dir,
         state_dir=state_dir,
@@ -67,4 +88,3 @@ def make_provider(
         is_clock_synced=is_clock_synced,
         policy_times={"ends_at": settings.policy.ends_at},
     )
-    return kind(config, context)

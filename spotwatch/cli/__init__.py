@@ -24,6 +24,7 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         "status": "What is watched and in force, the last save, the work at risk.",
         "trigger": "Give a notice by hand, or take it back.",
         "mail": "Say what a mail would do, or hand it to the daemon or a relay.",
+        "relay": "Receive a fleet's mail, and put each notice into a mailbox.",
         "emulate": "Play a cloud's metadata service here, and give a notice.",
         "drill": "Rehearse a whole reclaim, and say whether a step was lost.",
         "checkpoints": "List, show, verify and prune the checkpoints of a run.",

@@ -83,6 +83,8 @@ class MailboxWriter:
     def __init__(self, objects: Objects, key: SigningKey) -> None:
         self._objects = objects
         self._key = key
+        # A bucket answers one request at a time, and what was read must still hold when it is written.
+        self._turn = asyncio.Lock()
 
     async def put(self, to: Address, letters: Sequence[Letter], *, now: datetime) -> None:
         """Join `letters` with what the mailbox holds for `to`, and write that.
@@ -90,6 +92,23 @@ class MailboxWriter:
         Raises:
             ProviderError: the mailbox cannot be read or written now.
         """
+        async with self._turn:
+            await self._put(to, letters, now)
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        """Write the sign of life.
+
+        Raises:
+            ProviderError: the mailbox cannot be written now.
+        """
+        async with self._turn:
+            await self._objects.put(HEARTBEAT_KEY, write_heartbeat(heartbeat, self._key))
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._objects.close()
+
+    async def _put(self, to: Address, letters: Sequence[Letter], now: datetime) -> None:
         found = (await self._objects.fetch({to.key: ""}))[to.key]
         # Denied is also what is missing, to who may not list; then what we know ourselves has to do.
         if isinstance(found, Unavailable):
@@ -100,20 +119,8 @@ class MailboxWriter:
         joined = held
         for letter in letters:
             joined = join(joined, letter, now=now)
-        if joined != held:
+        if set(joined) != set(held):
             await self._objects.put(to.key, write_letters(joined, self._key, now=now))
-
-    async def beat(self, heartbeat: Heartbeat) -> None:
-        """Write the sign of life.
-
-        Raises:
-            ProviderError: the mailbox cannot be written now.
-        """
-        await self._objects.put(HEARTBEAT_KEY, write_heartbeat(heartbeat, self._key))
-
-    async def close(self) -> None:
-        """Close what is open."""
-        await self._objects.close()
 
 
 def _put(path: Path, body: bytes) -> None:

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a judged mail, or a signed notice, makes the relay write to whom.
+
+Pure: it asks nobody, and keeps nothing. No time that a stranger has written lets a letter stay longer, or
+seem newer, than the moment at which it came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from spotwatch.mail.mailbox import BROADCAST, Address, Letter, LetterEvent, address_of_name, expiry
+from spotwatch.mail.model import Droplet, Judgement
+from spotwatch.masking import escape
+from spotwatch.model import Evidence
+from spotwatch.providers._do_message import Message
+from spotwatch.relay.fleet import Fleet
+
+WINDOW = timedelta(hours=2)
+"""The notice that DigitalOcean aims at (its tutorial on spot GPU Droplets, September 2026)."""
+
+
+def of_judgements(
+    judgements: Iterable[Judgement], *, now: datetime, sole: Droplet | None = None
+) -> tuple[Letter, ...]:
+    """Return the letters that follow from a mail: one to each Droplet that it names, or one to everybody.
+
+    Args:
+        judgements: of one mail.
+        now: aware.
+        sole: whom a mail that names nobody is about, by configuration; None: it is about everybody.
+    """
+    return tuple(
+        _letter(
+            _whose(one.droplet or (sole if one.evidence is Evidence.STRONG else None)),
+            one.event,
+            evidence=one.evidence,
+            at=one.at,
+            issued_at=one.signed_at,
+            message=one.message_key,
+            detail=one.detail,
+            now=now,
+        )
+        for one in judgements
+        if one.event != "none"
+    )
+
+
+def of_notice(
+    notice: Message, *, fleet: Fleet, webhook_id: str, is_clock_off: bool, now: datetime
+) -> tuple[Letter, ...]:
+    """Return the letters that follow from a signed notice.
+
+    A number is strong, and so is a name that is one Droplet's alone. A name of several goes to each of them,
+    one that the fleet does not know to whoever has it, no name at all to everybody: all these are weak.
+
+    Args:
+        notice: verified.
+        fleet: who has which name.
+        webhook_id: by which its copies are known.
+        is_clock_off: its time fits only a clock that is wrong.
+        now: aware.
+    """
+    name = notice.name.strip().casefold()
+    found = fleet.called(name) if name else ()
+    if notice.droplet_id is not None:
+        is_certain = not found or notice.droplet_id in {one.droplet_id for one in found}
+        to = {Address(notice.droplet_id): is_certain}
+    elif found:
+        to = {Address(one.droplet_id): len(found) == 1 and name in one.names for one in found}
+    else:
+        to = {address_of_name(name) if name else BROADCAST: False}
+    return tuple(
+        _letter(
+            address,
+            notice.event,
+            evidence=Evidence.STRONG if is_certain and not is_clock_off else Evidence.WEAK,
+            at=notice.at,
+            issued_at=notice.signed_at,
+            message=webhook_id,
+            detail=f"signed notice by way of the relay, naming {notice.subject}",
+            now=now,
+        )
+        for address, is_certain in to.items()
+    )
+
+
+def to_everybody(*, message: str, why: str, now: datetime) -> Letter:
+    """Return what is told when it cannot be known whom a mail concerns: save, all of you."""
+    return _letter(
+        BROADCAST,
+        "reclaim",
+        evidence=Evidence.WEAK,
+        at=None,
+        issued_at=now,
+        message=message,
+        detail=why,
+        now=now,
+    )
+
+
+def _whose(droplet: Droplet | None) -> Address:
+    return BROADCAST if droplet is None else Address(droplet.droplet_id)
+
+
+def _letter(
+    to: Address,
+    event: LetterEvent,
+    *,
+    evidence: Evidence,
+    at: datetime | None,
+    issued_at: datetime,
+    message: str,
+    detail: str,
+    now: datetime,
+) -> Letter:
+    issued_at = min(issued_at, now)
+    ends = None if event == "cancel" else min(at or issued_at + WINDOW, now + WINDOW)
+    return Letter(
+        to=to,
+        event=event,
+        at=ends,
+        issued_at=issued_at,
+        expires_at=expiry(ends, now),
+        evidence=evidence if to.droplet_id is not None else Evidence.WEAK,
+        # A hash: who reads the mailbox is not to learn more of the account's mail than concerns him.
+        message=hashlib.sha256(message.encode()).hexdigest()[:32],
+        detail=escape(detail),
+    )

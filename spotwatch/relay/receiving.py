@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is posted to the relay: mail by any configured service, signed notices as JSON, for the whole fleet.
+
+Each counts once, and is answered with 2xx only when the letters that follow from it cannot be lost any more.
+It does not know who signs a mail, what one means, or where the mailbox is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from spotwatch.errors import Malformed
+from spotwatch.kept_bodies import KeptBodies
+from spotwatch.mail.desk import MailDesk
+from spotwatch.mail.inbound import Refused, Service
+from spotwatch.mail.mailbox import Letter
+from spotwatch.mail.model import Delivery, Judgement
+from spotwatch.model import Evidence
+from spotwatch.providers import Context
+from spotwatch.providers._do_message import parse
+from spotwatch.providers._do_push import UNSYNCED_SECONDS
+from spotwatch.providers._do_services import CLOCK_DOUBT, Door
+from spotwatch.received import Received, Verdict
+from spotwatch.relay.fleet import Fleet
+from spotwatch.relay.letters import of_judgements, of_notice, to_everybody
+from spotwatch.relay.metrics import NOBODY, NOTICES
+from spotwatch.relay.outbox import Outbox
+from spotwatch.relay.replays import Replays
+from spotwatch.webhooks import Rejected, signed_at, verify
+
+_KEPT_AS = "mail"
+_MEMORY_DOUBT = "it may be a replay from before a restart that lost the memory of what was heard"
+# What may be gone when the service tries again.
+_PASSING_DOUBTS = frozenset({CLOCK_DOUBT, _MEMORY_DOUBT})
+_UNAVAILABLE = 503
+_NOT_FOUND = Verdict(status=404, result="other")
+_DUPLICATE = Verdict(status=200, result="duplicate")
+_LOST = Verdict(status=503, result="full")
+_PENDING = Verdict(status=503, result="pending")
+
+
+class RelayReceiver:
+    """Turns requests into letters.
+
+    Args:
+        context: clock, secrets and places.
+        doors: the services of mail, by name.
+        desk: judges mail.
+        fleet: whom it may be about.
+        outbox: takes the letters.
+        replays: what has had its effect.
+        count: told the service and the result of each request.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        doors: Mapping[str, Door],
+        desk: MailDesk,
+        *,
+        fleet: Fleet,
+        outbox: Outbox,
+        replays: Replays,
+        count: Callable[[str, str], None],
+    ) -> None:
+        self._context = context
+        self._doors = doors
+        self._desk = desk
+        self._fleet = fleet
+        self._outbox = outbox
+        self._replays = replays
+        self._count = count
+        self._kept_bodies = KeptBodies(context.state_dir)
+
+    async def receive(self, request: Received) -> Verdict:
+        """Authenticate the raw bytes, judge them, and put away what follows."""
+        name, _, more = request.path.partition("/")
+        door = self._doors.get(name)
+        if not request.path:
+            service, verdict = NOTICES, await self._notice(request)
+        elif door is None or more not in ("", "mime"):
+            service, verdict = NOBODY, _NOT_FOUND
+        else:
+            service, verdict = name, await self._mail(request, door)
+        self._count(service, verdict.result)
+        return verdict
+
+    # -- notices -------------------------------------------------------------------------------------------
+
+    async def _notice(self, request: Received) -> Verdict:
+        context, now = self._context, self._context.clock.now()
+        check = partial(verify, request.headers, request.body, context.webhook_secrets, now=now)
+        is_clock_off = False
+        try:
+            try:
+                webhook_id = check(tolerance_seconds=context.webhook_tolerance_seconds)
+            except Rejected as rejected:
+                if not rejected.is_signed or context.is_clock_synced() is not False:
+                    raise
+                webhook_id, is_clock_off = check(tolerance_seconds=UNSYNCED_SECONDS), True
+        except Rejected as rejected:
+            return Verdict(status=401, result="replayed" if rejected.is_signed else "unsigned")
+        signed = signed_at(request.headers)
+        seen_id = f"{NOTICES}:{webhook_id}"
+        known = self._replays.proven.novelty(seen_id, request.body, signed_at=signed, now=now)
+        if known != "new":
+            return _DUPLICATE if known == "duplicate" else _refusal(known)
+        try:
+            message = parse(request.body, signed_at=signed, received_at=now)
+        except Malformed:
+            return Verdict(status=400, result="malformed")
+        letters = of_notice(
+            message, fleet=self._fleet, webhook_id=webhook_id, is_clock_off=is_clock_off, now=now
+        )
+        if not await self._outbox.post(letters):
+            return _LOST
+        if is_clock_off:
+            # Sent again once the clock is set, it may count for what it is worth.
+            return Verdict(status=503, result="unproven")
+        self._replays.proven.remember(seen_id, request.body, now=now)
+        return await self._kept(Verdict(status=202, result="accepted"))
+
+    # -- mail ----------------------------------------------------------------------------------------------
+
+    async def _mail(self, request: Received, door: Door) -> Verdict:
+        try:
+            opened = await door.open(request, self._context)
+        except Refused as refused:
+            return refused.verdict
+        if isinstance(opened, Verdict):
+            return opened
+        return await self._consider(door.service, opened)
+
+    async def _consider(self, service: Service, delivery: Delivery) -> Verdict:
+        now = self._context.clock.now()
+        seen_id = f"{service.name}:{delivery.replay_id}"
+        signed = delivery.signed_at or now
+        memories = (self._replays.proven, self._replays.unproven)
+        novelties = {one.novelty(seen_id, delivery.raw, signed_at=signed, now=now) for one in memories}
+        if "duplicate" in novelties:
+            return _DUPLICATE
+        if "reused" in novelties:
+            return Verdict(status=service.permanent_status, result="replayed")
+        if "unknown" in novelties:
+            delivery = replace(delivery, doubts=(*delivery.doubts, _MEMORY_DOUBT))
+        try:
+            judgements = await self._desk.consider(delivery, self._fleet.droplets, now)
+        except Malformed:
+            await self._keep(delivery)
+            return Verdict(status=service.permanent_status, result="malformed")
+        if any(one.is_kept for one in judgements):
+            await self._keep(delivery)
+        letters = self._letters(delivery, judgements)
+        if not await self._outbox.post(letters):
+            return _LOST
+        verdict = self._answer(delivery, judgements, letters)
+        if letters and verdict.status != _UNAVAILABLE:
+            is_proven = any(letter.evidence is Evidence.STRONG for letter in letters)
+            if is_proven and "full" in novelties:
+                # They are told all the same; what comes again only makes the same letters.
+                return _LOST
+            memory = self._replays.proven if is_proven else self._replays.unproven
+            memory.remember(seen_id, delivery.raw, now=now)
+        return await self._kept(verdict)
+
+    def _letters(self, delivery: Delivery, judgements: Sequence[Judgement]) -> tuple[Letter, ...]:
+        now = self._context.clock.now()
+        sole = self._fleet.sole if self._context.mail.single_droplet_account else None
+        letters = of_judgements(judgements, now=now, sole=sole)
+        if not self._is_unknown(judgements):
+            return letters
+        why = f"mail by {delivery.service} about Droplets that the relay does not know yet"
+        return (*letters, to_everybody(message=judgements[0].message_key, why=why, now=now))
+
+    def _answer(
+        self, delivery: Delivery, judgements: Sequence[Judgement], letters: Sequence[Letter]
+    ) -> Verdict:
+        """Return what a service is told of a mail whose letters are safe."""
+        if self._is_unknown(judgements):
+            return _PENDING
+        passing = not _PASSING_DOUBTS.isdisjoint(delivery.doubts)
+        if letters and (passing or any(one.is_temporary for one in judgements)):
+            return Verdict(status=_UNAVAILABLE, result=_result(judgements))
+        return Verdict(status=202 if letters else 200, result=_result(judgements))
+
+    def _is_unknown(self, judgements: Iterable[Judgement]) -> bool:
+        """Tell whether a mail is about others only because we do not know yet who there is."""
+        return not self._fleet.is_known and any(one.result == "not_mine" for one in judgements)
+
+    async def _keep(self, delivery: Delivery) -> None:
+        await asyncio.to_thread(self._kept_bodies.keep, "relay", _KEPT_AS, delivery.raw)
+
+    async def _kept(self, verdict: Verdict) -> Verdict:
+        """Return `verdict`, or 503 when a restart would forget that it was given."""
+        return verdict if await self._replays.save() else Verdict(status=503, result=verdict.result)
+
+
+def _refusal(novelty: str) -> Verdict:
+    if novelty == "reused":
+        return Verdict(status=409, result="replayed")
+    return Verdict(status=503, result="full" if novelty == "full" else "replayed")
+
+
+def _result(judgements: Sequence[Judgement]) -> str:
+    """Return the result of a mail: of what was done for some Droplet, if anything was."""
+    acted = [one.result for one in judgements if one.event != "none"]
+    return (acted or [one.result for one in judgements])[0]

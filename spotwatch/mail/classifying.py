@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kind of mail it is, by the patterns that its own words match.
+
+Quoted words never decide what the own words say. In doubt a mail is unclear, which flushes: never a cancel,
+never a stop. It finds neither Droplets nor times; others say whether there are any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from spotwatch.mail.model import Mail, MailClass
+from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
+from spotwatch.mail.patterns import Pattern, Patterns, Where
+from spotwatch.mail.quoting import is_answer, is_passed_on
+from spotwatch.mail.regex_cost import UNLIMITED
+
+_RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
+_UNCLEAR, _OTHER_NOTICE, _OTHER = MailClass.UNCLEAR, MailClass.OTHER_NOTICE, MailClass.OTHER
+
+_ADDRESS = re.compile(r"\bhttps?://\S+", re.IGNORECASE)
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s")
+# A statement too long is looked at in pieces that overlap, so that no pattern's words are torn apart.
+_OVERLAP = UNLIMITED // 2
+# Sentences shorter than this are put together: a mail of thousands would cost too many searches.
+_SHORT = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What a mail says, as own and as quoted words, and which pattern was the first to say so."""
+
+    own_text: str
+    quoted_text: str
+    own: Mapping[MailClass, str]
+    quoted: Mapping[MailClass, str]
+    taking_back: tuple[str, ...]
+    """The own statements that say cancel or correction."""
+    sender: str
+    """The pattern that knows the sender; empty: none."""
+    is_reply: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What else was found in a mail."""
+
+    names_ours: bool
+    """In its own words."""
+    quotes_ours: bool
+    """In quoted words."""
+    names_others: bool
+    """And none of ours."""
+    is_taken_back_for_all: bool
+    """A cancel or correction holds for every Droplet that the mail names."""
+    states_time: bool
+
+
+def read_words(mail: Mail, patterns: Patterns) -> Words:
+    """Return what the words of a mail say. The subject of a reply or a forwarded mail is quoted."""
+    subject = normalise(mail.subject)
+    is_taken_over = is_answer(subject) or is_passed_on(subject)
+    text, quoted = mail.text[:MAX_CHARACTERS], mail.quoted[:MAX_CHARACTERS]
+    own_subject, quoted_subject = ("", subject) if is_taken_over else (subject, "")
+    own = _statements_of(own_subject, text)
+    return Words(
+        own_text=f"{own_subject}\n\n{text}",
+        quoted_text=f"{quoted_subject}\n\n{quoted}",
+        own=_said(own, patterns),
+        quoted=_said(_statements_of(quoted_subject, quoted), patterns),
+        taking_back=tuple(
+            statement
+            for pattern in patterns.ordered
+            if pattern.says in (_CANCEL, _CORRECTION)
+            for statement in own[pattern.where]
+            if pattern.is_in(statement)
+        ),
+        sender=next(
+            (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
+        ),
+        is_reply=not mail.is_forwarded and (is_taken_over or "in-reply-to" in mail.header_counts),
+    )
+
+
+def classify(words: Words, around: Around) -> tuple[MailClass, str]:
+    """Return the class of a mail, and which patterns or what else decided, for people."""
+    own = words.own
+    speaks = _RECLAIM in own or _UNCLEAR in own
+    if speaks and _CANCEL in own:
+        for against in (_RECLAIM, _CORRECTION):
+            if against in own:
+                return _UNCLEAR, f"it says both {own[_CANCEL]} and {own[against]}"
+        return _taken_back(_CANCEL, own[_CANCEL], around)
+    if speaks and _CORRECTION in own and around.states_time:
+        return _taken_back(_CORRECTION, own[_CORRECTION], around)
+    if _RECLAIM in own:
+        return _reclaim(own, around)
+    if _UNCLEAR in own and (_OTHER_NOTICE not in own or around.names_ours):
+        return _UNCLEAR, f"no more than {own[_UNCLEAR]}"
+    return _quoting(words, around) or _else(words, around)
+
+
+def _reclaim(own: Mapping[MailClass, str], around: Around) -> tuple[MailClass, str]:
+    if _OTHER_NOTICE in own and _UNCLEAR not in own:
+        return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}, in spite of {own[_RECLAIM]}"
+    if _OTHER_NOTICE in own and not around.names_ours:
+        if not around.states_time:
+            return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}; {own[_RECLAIM]} names no Droplet and no time"
+        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {own[_OTHER_NOTICE]}"
+    return _whose(_RECLAIM, own[_RECLAIM], around)
+
+
+def _taken_back(mail_class: MailClass, why: str, around: Around) -> tuple[MailClass, str]:
+    if not around.is_taken_back_for_all:
+        return _UNCLEAR, f"{why}, but perhaps not of every Droplet that it names"
+    return _whose(mail_class, why, around)
+
+
+def _whose(mail_class: MailClass, why: str, around: Around) -> tuple[MailClass, str]:
+    """Return the class, unless the Droplet is only in what is quoted: then it may be about another one."""
+    if around.quotes_ours and not around.names_ours:
+        return _UNCLEAR, f"{why}, but our Droplet is named in quoted words only"
+    return mail_class, why
+
+
+def _quoting(words: Words, around: Around) -> tuple[MailClass, str] | None:
+    """Return the class of a mail whose own words say nothing of a reclaim, when it quotes one."""
+    quoted = words.quoted.get(_RECLAIM) or words.quoted.get(_UNCLEAR)
+    if quoted is None or _UNCLEAR in words.own:
+        return None
+    if words.is_reply and not words.sender:
+        return _OTHER, f"a reply that quotes {quoted}"
+    if around.names_ours or around.quotes_ours or not around.names_others:
+        return _UNCLEAR, f"{quoted}, in quoted words only"
+    return _OTHER, f"it quotes {quoted} about other Droplets"
+
+
+def _else(words: Words, around: Around) -> tuple[MailClass, str]:
+    if _OTHER_NOTICE in words.own:
+        return _OTHER_NOTICE, words.own[_OTHER_NOTICE]
+    if around.names_ours and not (words.is_reply and not words.sender):
+        return _UNCLEAR, "it names our Droplet, and no pattern knows what it says"
+    if words.sender:
+        return _OTHER_NOTICE, words.sender
+    return _OTHER, "no pattern"
+
+
+def _statements_of(subject: str, text: str) -> Mapping[Where, tuple[str, ...]]:
+    head, body = tuple(_statements(subject)), tuple(dict.fromkeys(_statements(text)))
+    return {"any": head + body, "subject": head, "text": body, "sender": ()}
+
+
+def _said(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> Mapping[MailClass, str]:
+    said: dict[MailClass, str] = {}
+    for pattern in patterns.ordered:
+        if pattern.says not in said and _is_said(pattern, statements[pattern.where]):
+            said[pattern.says] = pattern.name
+    return said
+
+
+def _is_said(pattern: Pattern, statements: tuple[str, ...]) -> bool:
+    return any(pattern.is_in(statement) for statement in statements)
+
+
+def _statements(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, without addresses of links; none is longer than a pattern may search."""
+    for paragraph in text.split("\n\n"):
+        waiting = ""
+        for sentence in _END_OF_SENTENCE.split(" ".join(_ADDRESS.sub(" ", paragraph).split())):
+            waiting = f"{waiting} {sentence}" if waiting else sentence
+            if len(waiting) >= _SHORT:
+                yield from _pieces(waiting)
+                waiting = ""
+        if waiting:
+            yield from _pieces(waiting)
+
+
+def _pieces(statement: str) -> Iterator[str]:
+    for start in range(0, max(len(statement) - _OVERLAP, 1), _OVERLAP):
+        yield statement[start : start + UNLIMITED]

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mail lacks to be strong evidence, each point as a clause for people.
+
+It weighs nothing: one point is enough to make a mail weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from spotwatch.config import Mail as Rules
+from spotwatch.mail.model import Delivery, Mail, MailClass, Mention, Proof, Proven, Reading
+from spotwatch.masking import escape
+from spotwatch.model import to_rfc3339
+
+FUTURE = timedelta(minutes=10)
+"""How far the signed date may be ahead of our clock."""
+
+# Two of these, and the reader and the signer may mean different ones.
+_ONCE = ("from", "subject", "date", "to", "message-id", "content-type")
+_CLEAR = frozenset({MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION})
+
+
+def is_relay_trusted(mail: Mail, proof: Proof, *, delivery: Delivery, trust_relay: bool) -> bool:
+    """Tell whether the service's own signature counts for the mail.
+
+    It does not when the mail is the original and carries a DKIM signature that is not known to hold: somebody
+    has changed it, or it is another's.
+    """
+    is_contradicted = delivery.is_original and mail.header_counts.get("dkim-signature", 0) > 0
+    return trust_relay and delivery.covers_body and not is_contradicted and proof.result is not Proven.UNKNOWN
+
+
+def unproven(
+    mail: Mail, proof: Proof, *, delivery: Delivery, rules: Rules, trust_relay: bool, now: datetime
+) -> tuple[str, ...]:
+    """Return what is missing for who wrote this mail, to whom, and when."""
+    is_relayed = is_relay_trusted(mail, proof, delivery=delivery, trust_relay=trust_relay)
+    return (
+        *_of_sender(mail, proof, rules.trusted_domains, is_relayed=is_relayed),
+        *_of_address(mail, proof, rules.account_addresses),
+        *_of_date(mail, proof, rules.max_age_seconds, now),
+        *(
+            f"{mail.header_counts[name]} headers {name.title()}"
+            for name in _ONCE
+            if mail.header_counts.get(name, 0) > 1
+        ),
+        *(f"the service doubts it: {escape(doubt)}" for doubt in delivery.doubts),
+    )
+
+
+def unfit(mail: Mail, reading: Reading) -> tuple[str, ...]:
+    """Return what makes the mail weak whoever wrote it."""
+    points = [f"not all was read: {escape(problem)}" for problem in mail.problems]
+    if mail.is_forwarded:
+        points.append("a person has forwarded it")
+    if mail.is_automatic:
+        points.append("it is an automatic answer or a report")
+    if reading.mail_class not in _CLEAR:
+        points.append("what it says is not clear")
+    return tuple(points)
+
+
+def unnamed(mention: Mention | None, rules: Rules) -> tuple[str, ...]:
+    """Return what is missing for the mail to be about this very Droplet."""
+    if mention is None:
+        if rules.single_droplet_account:
+            return ()
+        return ("it names no Droplet (mail.single_droplet_account: it is the account's only one)",)
+    if mention.by == "hostname":
+        return (
+            "another Droplet may be called so (provider.digitalocean.names: the name is this one's alone)",
+        )
+    return ()
+
+
+def _of_sender(
+    mail: Mail, proof: Proof, trusted_domains: Sequence[str], *, is_relayed: bool
+) -> Iterator[str]:
+    sender_domain = mail.sender.rpartition("@")[2]
+    trusted = [domain for domain in trusted_domains if _is_within(sender_domain, domain)]
+    if proof.result is Proven.YES:
+        if not any(_is_within(proof.domain, domain) for domain in trusted):
+            yield f"From is not of the domain that signed it, {escape(proof.domain)}"
+    elif not is_relayed:
+        if proof.result is Proven.UNKNOWN:
+            yield "DNS did not answer, so its signature is not checked yet"
+        else:
+            yield f"no signature of {' or '.join(trusted_domains) or 'a trusted domain'} holds"
+    elif not trusted:
+        yield f"From is not of {' or '.join(trusted_domains) or 'a trusted domain'}"
+
+
+def _of_address(mail: Mail, proof: Proof, addresses: Sequence[str]) -> Iterator[str]:
+    if not addresses:
+        yield "mail.account_addresses is empty, so anybody's Droplet may be meant"
+    elif not {address.strip().lower() for address in addresses} & set(mail.recipients):
+        yield "To is none of mail.account_addresses"
+    elif proof.result is Proven.YES and "to" not in proof.signed_headers:
+        yield "To is not signed"
+
+
+def _of_date(mail: Mail, proof: Proof, max_age_seconds: float, now: datetime) -> Iterator[str]:
+    if mail.date is None:
+        yield "it has no Date with a zone"
+    elif now - mail.date > timedelta(seconds=max_age_seconds):
+        yield f"its Date, {to_rfc3339(mail.date)}, is older than mail.max_age_seconds, {max_age_seconds:g}"
+    elif mail.date - now > FUTURE:
+        yield f"its Date, {to_rfc3339(mail.date)}, lies ahead"
+    elif proof.result is Proven.YES and "date" not in proof.signed_headers:
+        yield "Date is not signed"
+
+
+def _is_within(domain: str, parent: str) -> bool:
+    return bool(parent) and (domain == parent or domain.endswith(f".{parent}"))

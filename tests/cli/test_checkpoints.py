@@ -38,13 +38,6 @@ _NOBODY = {
 }
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return the store of a run of three steps."""
-    train(tmp_path / "store", 3)
-    return tmp_path / "store" / RUN
-
-
 def test_each_checkpoint_has_a_row(root: Path) -> None:
     """Latest, parent, complete, unhealthy, quarantined, incomplete, damaged; the newest first."""
     train(root.parent, 6, sick=4)

@@ -20,17 +20,9 @@ from .checkpoint_runs import (
     directory_of,
     everything,
     file_of,
-    train,
 )
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return the store of a run of three steps."""
-    train(tmp_path / "store", 3)
-    return tmp_path / "store" / RUN
 
 
 @pytest.fixture(scope="module")

@@ -28,17 +28,9 @@ from .checkpoint_runs import (
     manifest_of,
     registry_of,
     seal,
-    train,
 )
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return the store of a run of three steps."""
-    train(tmp_path / "store", 3)
-    return tmp_path / "store" / RUN
 
 
 def claim(**facts: Any) -> Claim:

@@ -25,6 +25,11 @@ from spotwatch.train.signals import STOPPING
 from spotwatch.train.store import OnPart
 from spotwatch.train.stores.directory import DirectoryStore
 
+from .bulk_help import use_keys
+from .s3_proxy import S3Proxy, proxy_to
+from .s3_stand_in import S3StandIn
+from .s3_stores import be_quick
+
 
 class Counter:
     """The smallest trainer: its state says which steps were taken, in which order, with which luck."""
@@ -169,6 +174,32 @@ def s3() -> Iterator[S3]:
         host, port = server.get_host_and_port()
         yield S3(f"http://{host}:{port}")
         server.stop()
+
+
+@pytest.fixture
+def quick_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let S3 stores wait little between tries, and send small parts."""
+    be_quick(monkeypatch)
+
+
+@pytest.fixture
+def proxy(s3: S3) -> Iterator[S3Proxy]:
+    """Return a proxy in front of the S3 server."""
+    with proxy_to(s3.environ["AWS_ENDPOINT_URL"]) as made:
+        yield made
+
+
+@pytest.fixture
+def server() -> Iterator[S3StandIn]:
+    """Return an S3 server of this process, which works until told otherwise."""
+    with S3StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def made_up_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let boto3 find two made-up keys and nothing else."""
+    use_keys(monkeypatch, tmp_path)
 
 
 class Broken(DirectoryStore):

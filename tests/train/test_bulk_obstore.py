@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,22 +14,12 @@ from spotwatch.train.parts import Held
 from spotwatch.train.stores.bulk_obstore import ObstoreBulk
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3_bucket import Bucket
-from tests.train.bulk_help import PART_BYTES, crcs_of, nothing, shared, use_keys, wait_for
+from tests.train.bulk_help import PART_BYTES, crcs_of, nothing, shared, wait_for
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 
+pytestmark = pytest.mark.usefixtures("made_up_keys")
+
 KEY = "prefix/run/step-1/rank-00000.safetensors"
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_keys(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[S3StandIn]:
-    """Return a server that works until told otherwise."""
-    with S3StandIn() as stand_in:
-        yield stand_in
 
 
 def bulk_on(server: S3StandIn, *, rate: float | None = None, retries: int = 3) -> ObstoreBulk:

@@ -9,30 +9,18 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from spotwatch.train.stores.bulk_obstore import ObstoreBulk
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3_bucket import Bucket
-from tests.train.bulk_help import PART_BYTES, nothing, shared, use_keys
+from tests.train.bulk_help import PART_BYTES, nothing, shared
 from tests.train.s3_stand_in import S3StandIn
 
+pytestmark = pytest.mark.usefixtures("made_up_keys")
+
 KEY = "prefix/run/step-1/rank-00000.safetensors"
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_keys(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[S3StandIn]:
-    """Return a server that works until told otherwise."""
-    with S3StandIn() as stand_in:
-        yield stand_in
 
 
 def test_a_process_that_is_forked_leaves_it_to_boto3(server: S3StandIn) -> None:

@@ -18,25 +18,13 @@ from spotwatch.train.parts import Held
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3_bucket import Bucket
 from spotwatch.train.stores.uploader import ProcessBulk, environment
-from tests.train.bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared, use_keys
+from tests.train.bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared
 from tests.train.s3_stand_in import Call, S3StandIn, refusal
 
 KEY = "prefix/run/step-1/rank-00000.safetensors"
 
 # Each starts a Python that imports boto3, on a machine that others use too.
-pytestmark = pytest.mark.timeout(90)
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_keys(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[S3StandIn]:
-    """Return a server that works until told otherwise."""
-    with S3StandIn() as stand_in:
-        yield stand_in
+pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("made_up_keys")]
 
 
 @pytest.fixture

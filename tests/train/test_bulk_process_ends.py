@@ -8,27 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.train.bulk_help import is_gone, use_keys, wait_for
+from tests.train.bulk_help import is_gone, wait_for
 from tests.train.s3_stand_in import S3StandIn
 
-pytestmark = pytest.mark.timeout(90)
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_keys(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[S3StandIn]:
-    """Return a server that works until told otherwise."""
-    with S3StandIn() as stand_in:
-        yield stand_in
+pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("made_up_keys")]
 
 
 TRAINER = """

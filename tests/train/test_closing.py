@@ -20,7 +20,7 @@ from spotwatch.train.stores.s3 import S3Store
 from spotwatch.train.stores.s3_bucket import Bucket
 from spotwatch.train.stores.uploader import ProcessBulk
 
-from .bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared, use_keys, wait_for
+from .bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared, wait_for
 from .conftest import S3, Counter, train
 from .s3_stand_in import S3StandIn
 
@@ -176,17 +176,16 @@ def test_a_run_in_a_directory_ends_without_a_rest(environ: dict[str, str], tmp_p
     assert descriptors() <= before[1]
 
 
-def test_obstore_lets_its_connections_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("made_up_keys")
+def test_obstore_lets_its_connections_go(server: S3StandIn) -> None:
     """Twice is harmless, and the next upload makes new ones."""
-    use_keys(monkeypatch, tmp_path)
     body = shared(9 * PART_BYTES)
-    with S3StandIn() as server:
-        bulk = ObstoreBulk(Bucket("bulk", {"endpoint_url": server.url}), Pace(None), retries=3)
-        before = sockets()
-        for key in ("one", "two"):
-            assert bulk.upload(key, body, nothing) == crcs_of(body)
-            assert sockets() - before
-            bulk.close()
-            bulk.close()
-            wait_for(lambda: not sockets() - before)
-        assert server.objects == {"one": bytes(body.view), "two": bytes(body.view)}
+    bulk = ObstoreBulk(Bucket("bulk", {"endpoint_url": server.url}), Pace(None), retries=3)
+    before = sockets()
+    for key in ("one", "two"):
+        assert bulk.upload(key, body, nothing) == crcs_of(body)
+        assert sockets() - before
+        bulk.close()
+        bulk.close()
+        wait_for(lambda: not sockets() - before)
+    assert server.objects == {"one": bytes(body.view), "two": bytes(body.view)}

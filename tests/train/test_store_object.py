@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,13 +17,6 @@ from spotwatch.train.stores.objects import ObjectStore, open_object
 from spotwatch.train.stores.pacing import Pace
 from tests.train.bulk_help import PART_BYTES, crcs_of, nothing, shared
 from tests.train.s3_stand_in import S3StandIn, refusal
-
-
-@pytest.fixture
-def server() -> Iterator[S3StandIn]:
-    """Return a server that works until told otherwise."""
-    with S3StandIn() as stand_in:
-        yield stand_in
 
 
 def google(server: S3StandIn, patch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,21 +13,10 @@ from spotwatch.train.stores.s3 import S3Store
 from spotwatch.train.stores.s3_bucket import Bucket
 
 from .conftest import S3
-from .s3_proxy import FINE, Call, Fault, S3Proxy, proxy_to
-from .s3_stores import be_quick, held, store_at, whole
+from .s3_proxy import FINE, Call, Fault, S3Proxy
+from .s3_stores import held, store_at, whole
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait little."""
-    be_quick(monkeypatch)
-
-
-@pytest.fixture
-def proxy(s3: S3) -> Iterator[S3Proxy]:
-    """Return a proxy in front of the S3 server."""
-    with proxy_to(s3.environ["AWS_ENDPOINT_URL"]) as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("quick_s3")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from enum import Enum
 from typing import NamedTuple
 
 from spotwatch.masking import escape
@@ -27,10 +28,8 @@ _QUOTED_PRINTABLE = re.compile(rb"[^=\r\n]=\r\n|=3D|=A0|=[89A-F][0-9A-F]=[89A-F]
 _ESCAPED_WITHOUT_NEED = re.compile(rb"=(?:3[0-9]|4[1-57-9A-F]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa])")
 _BASE64 = re.compile(rb"\s*+(?:(?:[A-Za-z0-9+/]{40,}+\r\n)++[A-Za-z0-9+/]*+|[A-Za-z0-9+/]{20,}+)={0,2}\s*+")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
-_HTML = re.compile(
-    r"\A[\s\ufeff]*+<(?:!doctype|!--|\?xml|[a-z][a-z0-9]*+[\s>/])|<br ?/?>|</[a-z][a-z0-9]*+>",
-    re.IGNORECASE,
-)
+_PAGE_BEGIN = re.compile(r"[\s\ufeff]*+<(?:!doctype|!--|\?xml|[a-z][a-z0-9]*+[\s>/])", re.IGNORECASE)
+_PAGE_TAG = re.compile(r"<br ?/?>|</[a-z][a-z0-9]*+>", re.IGNORECASE)
 
 
 class Decoded(NamedTuple):
@@ -107,6 +106,18 @@ def other_encodings(data: bytes, encoding: str) -> tuple[str, ...]:
     return ("quoted-printable",) if _QUOTED_PRINTABLE.search(data) else ()
 
 
-def looks_like_html(text: str) -> bool:
-    """Tell whether `text` begins as a page does, or holds an end tag or a line break."""
-    return _HTML.search(text) is not None
+class Look(Enum):
+    """What a text looks like, whatever is declared."""
+
+    PLAIN = "plain text"
+    PAGE = "HTML"
+    """It begins as a page does: with an element, a comment or a doctype."""
+    EITHER = "plain text or HTML"
+    """It begins like plain text, and holds tags."""
+
+
+def look_of(text: str) -> Look:
+    """Return what `text` looks like."""
+    if _PAGE_BEGIN.match(text):
+        return Look.PAGE
+    return Look.EITHER if _PAGE_TAG.search(text) else Look.PLAIN

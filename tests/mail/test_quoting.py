@@ -47,7 +47,7 @@ def test_a_mail_passed_on_by_a_person_is_quoted_and_forwarded(above: str) -> Non
         f"<p>See below.<blockquote type=cite><p>{_OTHER}</blockquote>",
         f"<p>See below.<div>---------- Forwarded message ---------<br>From: x<br></div><div>{_OTHER}</div>",
         f"<p>See below.<p><b>From:</b> x<br><b>Sent:</b> y<br>To: me<br>Subject: z</p><div>{_OTHER}</div>",
-        f"See below.<table><tr><td>From:<td>x<tr><td>Date:<td>y<tr><td>Subject:<td>s</table>{_OTHER}",
+        f"<p>See below.<table><tr><td>From:<td>x<tr><td>Date:<td>y<tr><td>Subject:<td>s</table>{_OTHER}",
     ],
 )
 def test_a_mail_passed_on_as_a_page_is_quoted(page: str) -> None:

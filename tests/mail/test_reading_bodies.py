@@ -256,6 +256,8 @@ _HONEST: dict[str, tuple[str | bytes, str, str]] = {
         "multipart/mixed; boundary=outer",
         "7bit",
     ),
+    "text with tags": (f"Hello,<br>{_TEXT} <!-- no -->\r\n> quoted\r\n", "text/plain", "8bit"),
+    "page without head": (f"Hello,<br>{_TEXT.replace('not', 'n<b>ot</b>')}\r\n", "text/html", "8bit"),
     "latin-1": (_PLAIN.replace("\u2013", "-").encode("iso-8859-1"), "text/plain; charset=iso-8859-1", "8bit"),
 }
 
@@ -344,3 +346,14 @@ def test_no_outer_header_of_any_form_hides_a_word(
 def test_honest_mail_is_not_made_weak(kind: str, body: str) -> None:
     """Rules under a title, addresses in brackets, text around the parts, pages without a head."""
     assert _read(body, f"Content-Type: {kind}").problems == ()
+
+
+@pytest.mark.hostile(38)
+def test_text_around_the_parts_cannot_be_hidden_by_a_boundary() -> None:
+    """A plain mail that holds another's parts is weak; announced as parts, it still says all that it says."""
+    inner = _parts("b", _part("text/plain", "Spot reclaim of spot-1"))
+    body = f"We have cancelled this:\r\n\r\n{inner}\r\nIt will not happen.\r\n"
+    assert _read(body).problems
+    changed = _read(body, "Content-Type: multipart/mixed; boundary=b")
+    assert changed.problems == ()
+    assert changed.text == "We have cancelled this:\n\nSpot reclaim of spot-1\n\nIt will not happen."

@@ -31,7 +31,7 @@ _SENTENCES = {
 }
 
 
-def plain(
+def plain(  # noqa: PLR0913 - the parts of a mail
     *,
     sent_at: datetime,
     event: str = "reclaim",
@@ -40,13 +40,14 @@ def plain(
     to: str = ACCOUNT,
     sender: str = "DigitalOcean <support@digitalocean.com>",
     message_id: str = "<one@digitalocean.com>",
+    subject: str = "",
     text: str = "",
 ) -> bytes:
     """Return a mail that nobody has signed; its time is two hours after it was sent unless `at` says so."""
     at = at or sent_at + timedelta(hours=2)
     said = text or _SENTENCES[event].format(whom=whom, at=f"{at:%Y-%m-%d %H:%M}")
     return (
-        f"From: {sender}\r\nTo: {to}\r\nSubject: {_SUBJECTS[event]}\r\n"
+        f"From: {sender}\r\nTo: {to}\r\nSubject: {subject or _SUBJECTS[event]}\r\n"
         f"Date: {format_datetime(sent_at)}\r\nMessage-ID: {message_id}\r\n"
         "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n"
         "Content-Transfer-Encoding: 8bit\r\n\r\n"

@@ -610,6 +610,7 @@ async def test_identity_is_asked_key_by_key_and_never_for_secrets(shop: Shop) ->
     assert known is not None
     assert (known.hostname, known.region, known.tags) == ("spot-trainer-01", "atl1", ("spot", "training"))
     assert (known.public_ip, known.private_ip) == ("203.0.113.7", "10.132.0.7")
+    assert known.addresses == {"203.0.113.7", "10.132.0.7", "2001:db8::7"}
 
 
 async def test_a_private_droplet_without_hostname_knows_its_number(shop: Shop) -> None:

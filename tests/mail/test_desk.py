@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That one mail at a time goes through all stages, and that whatever cannot be finished ends as a flush."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from spotwatch.config import Mail
+from spotwatch.errors import Malformed
+from spotwatch.mail.desk import Keys, MailDesk
+from spotwatch.mail.keys import KeyAnswer
+from spotwatch.mail.model import Droplet, Judgement
+from spotwatch.mail.patterns import default_patterns
+from spotwatch.model import Evidence
+from spotwatch.testing import EPOCH
+from tests.mail.making import ACCOUNT, OURS, SIGNER, delivered, genuine
+
+DROPLETS = (Droplet(droplet_id=OURS),)
+NOW = EPOCH
+SENT = NOW - timedelta(minutes=5)
+
+
+class Known(Mapping[str, KeyAnswer]):
+    """Keys at hand; a look at them may block or fail, in the thread that proves."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.inside = self.most_inside = 0
+        self._lock = threading.Lock()
+
+    async def fetch(self, names: Sequence[str]) -> Mapping[str, KeyAnswer]:
+        """Return itself."""
+        del names
+        return self
+
+    def __getitem__(self, name: str) -> KeyAnswer:
+        with self._lock:
+            self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        self.gate.wait(15)
+        with self._lock:
+            self.inside -= 1
+        if self.error is not None:
+            raise self.error
+        return SIGNER.answers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SIGNER.answers)
+
+    def __len__(self) -> int:
+        return len(SIGNER.answers)
+
+
+class Silent:
+    """A name server's cache that never comes back."""
+
+    async def fetch(self, names: Sequence[str]) -> Mapping[str, KeyAnswer]:
+        """Wait for ever."""
+        del names
+        await asyncio.get_running_loop().create_future()
+        return {}
+
+
+def desk(keys: Keys, *, limit_seconds: float = 10.0) -> MailDesk:
+    """Return a desk for one account."""
+    rules = Mail(account_addresses=(ACCOUNT,))
+    return MailDesk(rules, default_patterns(), keys, trust_relay=False, limit_seconds=limit_seconds)
+
+
+async def consider(made: MailDesk, raw: bytes, now: datetime = NOW) -> Judgement:
+    """Return the one judgement of a mail."""
+    [judgement] = await made.consider(delivered(raw, received_at=now), DROPLETS, now)
+    return judgement
+
+
+async def test_a_genuine_mail_goes_through_all_stages() -> None:
+    """It is read, proven, understood and judged strong."""
+    judgement = await consider(desk(Known()), genuine(sent_at=SENT))
+    assert (judgement.event, judgement.evidence) == ("reclaim", Evidence.STRONG)
+    assert not judgement.is_temporary
+
+
+async def test_what_is_no_mail_is_the_caller_s_to_answer() -> None:
+    """There is nothing to judge in it."""
+    with pytest.raises(Malformed):
+        await consider(desk(Known()), b"\x00" * 100)
+
+
+async def test_a_stage_that_breaks_ends_as_a_flush_and_is_kept() -> None:
+    """The mail must not go unheard, and somebody should look at it."""
+    keys = Known()
+    keys.error = RecursionError("too deep\x1b[2J")
+    judgement = await consider(desk(keys), genuine(sent_at=SENT))
+    assert (judgement.event, judgement.evidence, judgement.result) == ("reclaim", Evidence.WEAK, "unproven")
+    assert (judgement.is_kept, judgement.is_temporary) == (True, False)
+    assert "RecursionError" in judgement.detail
+    assert judgement.detail.isprintable()
+
+
+async def test_a_mail_that_is_too_hard_ends_as_a_flush_and_keeps_its_turn() -> None:
+    """Its thread cannot be ended, so the next one waits for it instead of taking another thread."""
+    keys = Known()
+    keys.gate.clear()
+    made = desk(keys, limit_seconds=1.0)
+    hard = await consider(made, genuine(sent_at=SENT))
+    assert (hard.evidence, hard.is_kept, hard.is_temporary) == (Evidence.WEAK, True, False)
+    waits = await consider(made, genuine(sent_at=SENT))
+    assert (waits.evidence, waits.is_kept, waits.is_temporary) == (Evidence.WEAK, False, True)
+    assert keys.most_inside == 1
+    keys.gate.set()
+    async with asyncio.timeout(15):
+        while (await consider(made, genuine(sent_at=SENT))).is_temporary:  # noqa: ASYNC110 - no event of ours
+            await asyncio.sleep(0.01)
+    assert (await consider(made, genuine(sent_at=SENT))).evidence is Evidence.STRONG
+
+
+@pytest.mark.hostile(41)
+async def test_dns_that_hangs_is_temporary() -> None:
+    """It may be asked again; the flush does not wait for it."""
+    judgement = await consider(desk(Silent(), limit_seconds=0.3), genuine(sent_at=SENT))
+    assert (judgement.event, judgement.evidence) == ("reclaim", Evidence.WEAK)
+    assert judgement.is_temporary
+
+
+async def test_many_at_once_are_judged_one_by_one() -> None:
+    """However many come, one thread works for them."""
+    keys = Known()
+    made = desk(keys)
+    found = await asyncio.gather(*(consider(made, genuine(sent_at=SENT)) for _ in range(20)))
+    assert {one.evidence for one in found} == {Evidence.STRONG}
+    assert keys.most_inside == 1

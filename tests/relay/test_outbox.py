@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Letters on their way: none is lost by an outage, a full disk or a restart, and a flood makes no queue."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from spotwatch.errors import Denied, ProviderError, Unavailable
+from spotwatch.mail.mailbox import BROADCAST, Address, Letter, join
+from spotwatch.mail.mailbox_keys import SigningKey
+from spotwatch.relay import outbox as module
+from spotwatch.relay.outbox import FILE, Outbox
+from spotwatch.testing import EPOCH, FakeClock, run_virtual
+from tests.mail.letters import HOUR, KEY, OURS, STRANGER, letter
+
+_OURS = Address(OURS)
+
+
+class _Mailbox:
+    """Takes letters, unless it is told not to."""
+
+    def __init__(self) -> None:
+        self.held: dict[Address, tuple[Letter, ...]] = {}
+        self.tries: list[float] = []
+        self.order: list[Address] = []
+        self.errors: dict[Address | None, ProviderError] = {}
+        """By address; None is for all."""
+        self.hangs = False
+
+    async def put(self, to: Address, letters: tuple[Letter, ...], *, now: datetime) -> None:
+        """Join letters with what is held."""
+        self.tries.append(asyncio.get_running_loop().time())
+        if self.hangs:
+            await asyncio.sleep(3600)
+        error = self.errors.get(to) or self.errors.get(None)
+        if error is not None:
+            raise error
+        self.order.append(to)
+        for one in letters:
+            self.held[to] = join(self.held.get(to, ()), one, now=now)
+
+
+def _problem(outbox: Outbox) -> ProviderError | None:
+    """Return the problem anew: a type checker takes it for a constant."""
+    return outbox.problem
+
+
+def _outbox(mailbox: _Mailbox, state_dir: Path | None, *, key: SigningKey = KEY) -> Outbox:
+    return Outbox(mailbox, key, FakeClock(), state_dir=state_dir)
+
+
+def test_a_letter_is_on_disk_before_it_is_answered_for(tmp_path: Path) -> None:
+    """A relay that dies before it has written one finds it again when it starts."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        assert await _outbox(mailbox, tmp_path).post([letter()])
+        assert mailbox.tries == []
+        after = _outbox(mailbox, tmp_path)
+        assert len(after) == 1
+        assert await after.send()
+        assert [replace(one, letter_id="") for one in mailbox.held[_OURS]] == [letter()]
+        assert len(_outbox(mailbox, tmp_path)) == 0
+
+    run_virtual(main())
+
+
+def test_letters_are_written_at_once(tmp_path: Path) -> None:
+    """The loop wakes for each letter, and each is told once it has arrived."""
+
+    async def main() -> None:
+        mailbox, written = _Mailbox(), list[Letter]()
+        outbox = Outbox(mailbox, KEY, FakeClock(), state_dir=tmp_path, on_written=written.append)
+        running = asyncio.create_task(outbox.run())
+        for number in (1, 2):
+            await asyncio.sleep(100)
+            await outbox.post([letter(to=Address(number))])
+            await asyncio.sleep(0.01)
+            assert len(mailbox.held) == number
+        running.cancel()
+        assert [one.to for one in written] == [Address(1), Address(2)]
+        assert mailbox.tries == [100, pytest.approx(200.01)]
+
+    run_virtual(main())
+
+
+def test_an_outage_is_waited_out(tmp_path: Path) -> None:
+    """Tries come quickly at first and then at most every half minute, and none is lost."""
+
+    async def main() -> None:
+        mailbox, failed = _Mailbox(), list[ProviderError]()
+        outbox = Outbox(mailbox, KEY, FakeClock(), state_dir=tmp_path, on_failed=failed.append)
+        mailbox.errors[None] = Unavailable("503")
+        running = asyncio.create_task(outbox.run())
+        assert await outbox.post([letter()])
+        await asyncio.sleep(1800)
+        pauses = [later - earlier for earlier, later in zip(mailbox.tries, mailbox.tries[1:], strict=False)]
+        assert pauses[0] <= 3
+        assert max(pauses) <= 31
+        assert 58 <= len(pauses) <= 70
+        assert len(failed) == len(mailbox.tries)
+        assert outbox.problem is mailbox.errors.pop(None)
+        await asyncio.sleep(32)
+        assert _OURS in mailbox.held
+        assert len(outbox) == 0
+        assert _problem(outbox) is None
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_flood_during_an_outage_makes_no_queue(tmp_path: Path) -> None:
+    """However many come for three addresses, few wait, the strong one among them, and few tries are made."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, tmp_path)
+        mailbox.errors[None] = Unavailable("503")
+        running = asyncio.create_task(outbox.run())
+        await outbox.post([letter()])
+        for number in range(50):
+            for to in (_OURS, Address(7), BROADCAST):
+                await outbox.post([letter(to=to, evidence="weak", message=f"m{number}")])
+            await asyncio.sleep(0.2)
+        assert len(outbox) == 4
+        assert len(mailbox.tries) <= 12
+        assert (tmp_path / FILE).stat().st_size < 8192
+        mailbox.errors.clear()
+        await asyncio.sleep(35)
+        assert {str(one.evidence) for one in mailbox.held[_OURS]} == {"strong", "weak"}
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_strong_letters_go_first(tmp_path: Path) -> None:
+    """A flood of weak ones that waits already does not hold one up."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, tmp_path)
+        await outbox.post([letter(to=Address(number), evidence="weak") for number in range(1, 50)])
+        await outbox.post([letter()])
+        await outbox.send()
+        assert mailbox.order[0] == _OURS
+        assert len(mailbox.order) == 50
+
+    run_virtual(main())
+
+
+def test_one_address_that_is_refused_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """What is denied is tried again later; the rest arrives."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        mailbox.errors[Address(1)] = Denied("403")
+        outbox = _outbox(mailbox, tmp_path)
+        await outbox.post([letter(to=Address(number)) for number in (1, 2, 3)])
+        assert await outbox.send()
+        assert set(mailbox.held) == {Address(2), Address(3)}
+        assert isinstance(outbox.problem, Denied)
+        assert len(outbox) == 1
+
+    run_virtual(main())
+
+
+def test_a_letter_that_comes_while_an_older_one_is_written_is_written_too(tmp_path: Path) -> None:
+    """A cancel that overtakes nothing and is not taken for the reclaim under way."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, tmp_path)
+        original = mailbox.put
+
+        async def slow(to: Address, letters: tuple[Letter, ...], *, now: datetime) -> None:
+            await asyncio.sleep(1)
+            await original(to, letters, now=now)
+
+        mailbox.put = slow  # type: ignore[method-assign]  # the same, slower
+        running = asyncio.create_task(outbox.run())
+        await outbox.post([letter()])
+        await asyncio.sleep(0.5)
+        await outbox.post([letter("cancel", issued_at=EPOCH + HOUR / 60, message="m2")])
+        await asyncio.sleep(10)
+        running.cancel()
+        assert [one.event for one in mailbox.held[_OURS]] == ["cancel"]
+        assert len(outbox) == 0
+
+    run_virtual(main())
+
+
+def test_without_a_disk_a_letter_must_be_in_the_mailbox() -> None:
+    """It is answered for when it is there, and not while the mailbox is away; then it is still tried."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, None)
+        assert await outbox.post([letter()])
+        assert _OURS in mailbox.held
+        mailbox.errors[None] = Unavailable("503")
+        assert not await outbox.post([letter(to=Address(7))])
+        mailbox.errors.clear()
+        await outbox.send()
+        assert Address(7) in mailbox.held
+
+    run_virtual(main())
+
+
+def test_a_mailbox_that_hangs_does_not_hold_up_the_answer() -> None:
+    """Whoever brought the letter is asked to come again within seconds."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        mailbox.hangs = True
+        began = asyncio.get_running_loop().time()
+        assert not await _outbox(mailbox, None).post([letter()])
+        assert asyncio.get_running_loop().time() - began <= 4
+
+    run_virtual(main())
+
+
+def test_a_disk_that_refuses_is_said_and_made_up_for(tmp_path: Path) -> None:
+    """The letter goes to the mailbox directly; once the disk is back nothing is amiss."""
+
+    async def main() -> None:
+        mailbox, folder = _Mailbox(), tmp_path / "gone"
+        outbox = _outbox(mailbox, folder)
+        assert await outbox.post([letter()])
+        assert _OURS in mailbox.held
+        assert "cannot be kept" in outbox.disk_problem
+        folder.mkdir()
+        assert await outbox.post([letter(to=Address(7))])
+        assert outbox.disk_problem == ""
+
+    run_virtual(main())
+
+
+def test_more_addresses_than_can_wait_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and file stay bounded, and those who wait already may still be told more."""
+    monkeypatch.setattr(module, "MAX_ADDRESSES", 3)
+
+    async def main() -> None:
+        outbox = _outbox(_Mailbox(), tmp_path)
+        assert await outbox.post([letter(to=Address(number)) for number in (1, 2, 3)])
+        assert not await outbox.post([letter(to=Address(4))])
+        assert await outbox.post([letter("cancel", to=Address(3), issued_at=EPOCH + HOUR, message="m2")])
+        assert len(outbox) == 3
+
+    run_virtual(main())
+
+
+def test_what_has_expired_is_not_written(tmp_path: Path) -> None:
+    """After eight hours without a mailbox a letter says nothing any more."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, tmp_path)
+        await outbox.post([letter()])
+        await asyncio.sleep(8.1 * 3600)
+        await outbox.send()
+        assert (mailbox.held, len(outbox)) == ({}, 0)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": 1, "waiting": [{}]}']
+)
+def test_a_damaged_file_is_said(tmp_path: Path, body: bytes) -> None:
+    """A relay starts all the same, and tells that letters of before are lost."""
+    (tmp_path / FILE).write_bytes(body)
+
+    async def main() -> None:
+        outbox = _outbox(_Mailbox(), tmp_path)
+        assert len(outbox) == 0
+        assert "unreadable" in outbox.disk_problem
+        assert await outbox.post([letter()])
+        assert outbox.disk_problem == ""
+
+    run_virtual(main())
+
+
+def test_nobody_slips_a_letter_into_the_file(tmp_path: Path) -> None:
+    """What lies on disk is signed as it is in the mailbox."""
+
+    async def main() -> None:
+        await _outbox(_Mailbox(), tmp_path, key=STRANGER).post([letter()])
+        outbox = _outbox(_Mailbox(), tmp_path)
+        assert len(outbox) == 0
+        assert "unreadable" in outbox.disk_problem
+
+    run_virtual(main())
+
+
+def test_the_file_is_readable_by_us_alone(tmp_path: Path) -> None:
+    """It names Droplets."""
+
+    async def main() -> None:
+        await _outbox(_Mailbox(), tmp_path).post([letter()])
+
+    run_virtual(main())
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600

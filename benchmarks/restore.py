@@ -12,13 +12,13 @@ for people to stderr.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from _bench import MB, Sink, machine, shown, sink, spread, table, worker, write
+import _options
+from _bench import MB, Sink, shown, sink, spread, table, worker, write
 from _save_worker import BUCKET
 from _training import SIZES
 
@@ -56,27 +56,9 @@ def restore(way: str, size: str, saved: Mapping[str, Any], link: Sink, *, ahead:
 
 def main() -> None:
     """Measure, and write what came out."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=240.0, help="MB/s of the link; 0: no limit")
-    parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--json", default="", metavar="FILE", help="instead of stdout")
-    parser.add_argument("--ahead", action="store_true", help="go before all else that runs here; root only")
-    options = parser.parse_args()
-    ways = options.ways.split(",")
-    if unknown := [name for name in ways if name not in WAYS]:
-        parser.error(f"no way {unknown[0]!r}; have {', '.join(WAYS)}")
-    if options.repeats < 1:
-        parser.error(f"--repeats {options.repeats}: wants at least 1")
-    document: dict[str, Any] = {
-        "version": 1,
-        "benchmark": "restore",
-        "size": options.size,
-        "bars": BARS,
-        "ahead": options.ahead,
-    }
-    document |= {"rate_bytes_per_second": options.rate * MB, "repeats": options.repeats, "machine": machine()}
+    options = _options.read(__doc__, SIZES, "ways", WAYS)
+    ways = options.ways
+    document = _options.head("restore", options, BARS)
     with sink(options.rate, keep=True, ahead=options.ahead) as link:
         saved = save(options.size, link, ahead=options.ahead)
         rounds = []

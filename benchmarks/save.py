@@ -17,7 +17,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from _bench import MB, Sink, machine, shown, sink, spread, table, worker, write
+import _options
+from _bench import MB, Sink, shown, sink, spread, table, worker, write
 from _training import SIZES
 
 VARIANTS = {"fast": "obstore", "boto3": "boto3"}
@@ -131,27 +132,9 @@ def _progress(text: str) -> None:
 
 def main() -> None:
     """Measure, and write what came out."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds after the first, which is cold")
-    parser.add_argument("--rate", type=float, default=240.0, help="MB/s of the link; 0: no limit")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--json", default="", metavar="FILE", help="instead of stdout")
-    parser.add_argument("--ahead", action="store_true", help="go before all else that runs here; root only")
-    options = parser.parse_args()
-    variants = options.variants.split(",")
-    if unknown := [name for name in variants if name not in VARIANTS]:
-        parser.error(f"no variant {unknown[0]!r}; have {', '.join(VARIANTS)}")
-    if options.repeats < 1:
-        parser.error(f"--repeats {options.repeats}: wants at least 1")
-    document: dict[str, Any] = {
-        "version": 1,
-        "benchmark": "save",
-        "size": options.size,
-        "bars": BARS,
-        "ahead": options.ahead,
-    }
-    document |= {"rate_bytes_per_second": options.rate * MB, "repeats": options.repeats, "machine": machine()}
+    options = _options.read(__doc__, SIZES, "variants", VARIANTS)
+    variants = options.variants
+    document = _options.head("save", options, BARS)
     document["variants"] = {}
     for variant in variants:
         with sink(options.rate, keep=False, ahead=options.ahead) as link:

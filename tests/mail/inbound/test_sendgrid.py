@@ -95,7 +95,8 @@ async def test_signed_nonsense_is_malformed(fields: dict[str, bytes]) -> None:
 @pytest.mark.parametrize("charset", ["rot13", "zlib", "idna", "nonsense", "utf-8\0", 5, None, ["utf-8"]])
 async def test_a_charset_that_is_none_is_read_as_utf_8(charset: object) -> None:
     """No codec but those of letters is ever asked for."""
-    body = multipart(text="Übung".encode(), charsets=json.dumps({"text": charset}).encode())
+    charsets = json.dumps({"text": charset}).encode()
+    body = multipart(text="Übung".encode(), subject=b"s", charsets=charsets)
     delivery = await deliver(bench("sendgrid").service, request(body))
     assert "Übung" in read_mail(delivery.raw).text
 

@@ -34,7 +34,7 @@ MAX_MAIL_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 300
 
-_OF_A_MAIL = frozenset({"from", "to", "subject", "date", "message-id"})
+_OF_A_MAIL = frozenset({"from", "to", "subject", "date", "message-id", "mime-version", "received"})
 _ONCE = (
     "from",
     "to",
@@ -71,7 +71,9 @@ def read_mail(raw: bytes) -> Mail:
     if len(headers.fields) > MAX_HEADERS:
         raise Malformed(f"{len(headers.fields)} headers; at most {MAX_HEADERS} are read", body=raw)
     if not _OF_A_MAIL & headers.counts.keys():
-        raise Malformed("no mail: it has none of From, To, Subject, Date and Message-ID", body=raw)
+        raise Malformed(
+            "no mail: it has none of From, To, Subject, Date, Message-ID, MIME-Version and Received", body=raw
+        )
     problems = list(_header_problems(headers, block))
     shown_subject = headers.text("subject")
     subject = " ".join(normalise(read_words(shown_subject)).split())

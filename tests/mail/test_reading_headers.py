@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from spotwatch.errors import Malformed
+from spotwatch.mail.dkim import prove
+from spotwatch.mail.model import Proven
 from spotwatch.mail.reading import MAX_HEADER_BYTES, MAX_HEADERS, MAX_MAIL_BYTES, read_mail
+from tests.mail.making import SIGNER, plain
 
 _SENDER = "From: DigitalOcean <support@digitalocean.com>"
 
@@ -248,6 +251,19 @@ def test_line_ends_become_those_that_are_signed() -> None:
     assert odd.raw == b"From: a@b.c\r\nSubject: x\r\n\r\none\rtwo\r\n"
     assert odd.text == "one\ntwo"
     assert odd.problems == ()
+
+
+@pytest.mark.parametrize("canonicalization", ["relaxed/relaxed", "simple/simple"])
+def test_a_signature_holds_whatever_the_line_ends_became(canonicalization: str) -> None:
+    """Also when a line of the signed body holds a carriage return, and a pipe put a line above the mail."""
+    raw = plain(sent_at=datetime(2026, 11, 29, 16, 12, tzinfo=UTC), text="one\rtwo \r\n")
+    signed = SIGNER.sign(raw, canonicalization=canonicalization)
+    piped = signed.replace(b"\r\n", b"\n")
+    for form in (signed, piped, b"\r\n" + signed, b"From a@b.c  Sun Nov 29 16:12:43 2026\n" + piped):
+        proof = prove(read_mail(form), SIGNER.answers, trusted_domains=("digitalocean.com",))
+        assert proof.result is Proven.YES, proof.findings
+    forged = prove(read_mail(piped + b"x"), SIGNER.answers, trusted_domains=("digitalocean.com",))
+    assert forged.result is Proven.NO
 
 
 def test_what_readers_take_differently_in_headers_is_a_problem() -> None:

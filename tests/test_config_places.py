@@ -56,7 +56,7 @@ def test_state_dir(env: dict[str, str], writable: tuple[str, ...], path: str | N
     assert ("memory only" in warning) == (path is None)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="no directory is closed to root: run it as an ordinary user")
 def test_writable_is_asked_of_the_system(tmp_path: Path) -> None:
     """A closed directory is not writable for an ordinary user."""
     tmp_path.chmod(0o500)

@@ -15,6 +15,7 @@ from spotwatch import handshake
 
 COMMON_FLAG = Path("/tmp") / handshake.FLAG  # noqa: S108 - a flag that anyone may touch; it is rate limited
 """The flag that people touch by hand, and that older scripts know."""
+_SYSTEM_DIR = Path("/run/spotwatch")
 
 
 def find_runtime_dir(environ: Mapping[str, str]) -> tuple[Path | None, str]:
@@ -34,7 +35,7 @@ def find_runtime_dir(environ: Mapping[str, str]) -> tuple[Path | None, str]:
 def _usual(environ: Mapping[str, str]) -> list[Path]:
     session = environ.get("XDG_RUNTIME_DIR")
     return [
-        Path("/run/spotwatch"),
+        _SYSTEM_DIR,
         *([Path(session) / "spotwatch"] if session else []),
         COMMON_FLAG.with_name(f"spotwatch-{os.getuid()}"),
     ]

@@ -251,7 +251,7 @@ def test_root_we_and_the_group_are_trusted() -> None:
     assert not is_trusted_owner(1, 54321)
 
 
-@pytest.mark.skipif(IS_ROOT, reason="root may list everything")
+@pytest.mark.skipif(IS_ROOT, reason="no directory is closed to root: run it as an ordinary user")
 def test_an_unlistable_directory_withdraws_nothing(tmp_path: Path, folder: Path) -> None:
     """Not being allowed to look is not the same as seeing nothing."""
     folder.chmod(0o000)

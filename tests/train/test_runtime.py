@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spotwatch.train import runtime
 from spotwatch.train.runtime import COMMON_FLAG, distrust, find_runtime_dir, flag_paths
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -60,12 +61,20 @@ def test_missing_and_files_are_refused(tmp_path: Path) -> None:
     assert "not a directory" in distrust(tmp_path / "file")
 
 
-def test_the_session_directory_is_found(tmp_path: Path) -> None:
-    """Without a name, the usual places are tried in order."""
-    if Path("/run/spotwatch").exists():
-        pytest.skip("a daemon is installed here")
-    (tmp_path / "spotwatch").mkdir(mode=0o700)
-    assert find_runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)}) == (tmp_path / "spotwatch", "")
+def test_the_usual_places_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name: the machine's, then the session's; one that is not to be trusted is passed over, aloud."""
+    machines, sessions = tmp_path / "machine", tmp_path / "spotwatch"
+    # The machine's own may be there, for a daemon may be installed where the tests run.
+    monkeypatch.setattr(runtime, "_SYSTEM_DIR", machines)
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    sessions.mkdir(mode=0o700)
+    assert find_runtime_dir(environ) == (sessions, "")
+    machines.mkdir(mode=0o700)
+    assert find_runtime_dir(environ) == (machines, "")
+    machines.chmod(0o777)
+    found, problem = find_runtime_dir(environ)
+    assert found == sessions
+    assert problem == f"runtime directory {machines} may be written by everyone; chmod o-w"
 
 
 def test_flags() -> None:

@@ -62,7 +62,7 @@ def test_missing_and_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_usual_places_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a name: the machine's, then the session's; one that is not to be trusted is passed over, aloud."""
+    """Without a name: the machine's, then the session's; what is not to be trusted is passed over, aloud."""
     machines, sessions = tmp_path / "machine", tmp_path / "spotwatch"
     # The machine's own may be there, for a daemon may be installed where the tests run.
     monkeypatch.setattr(runtime, "_SYSTEM_DIR", machines)

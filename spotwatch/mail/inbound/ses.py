@@ -164,7 +164,8 @@ class Ses:
             raise Malformed(
                 "there is no content: give the receipt rule an SNS action, not one that stores mail"
             )
-        encoding = read_text(_read_table(receipt, "action"), "encoding")
+        # The rule says Base64, the notification BASE64.
+        encoding = read_text(_read_table(receipt, "action"), "encoding").upper()
         return Delivery(
             service=self.name,
             raw=_decode(content, encoding),

@@ -79,10 +79,11 @@ class Bench:
         return caught.value.verdict
 
 
-async def test_a_mail_in_base64_comes_out_byte_for_byte() -> None:
+@pytest.mark.parametrize("encoding", ["BASE64", "Base64"])
+async def test_a_mail_in_base64_comes_out_byte_for_byte(encoding: str) -> None:
     """All that SNS signed is known: the mail, when it was published, and what makes it count once."""
     raw = MAIL + bytes(range(256))
-    delivery = await Bench().deliver(received(base64.b64encode(raw).decode()))
+    delivery = await Bench().deliver(received(base64.b64encode(raw).decode(), encoding=encoding))
     assert delivery == Delivery(
         service="ses",
         raw=raw,

@@ -15,6 +15,7 @@ from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.flag import ask_flag
 from spotwatch.checks.limits import LooseThreads, answered, in_thread
 from spotwatch.checks.machine import Machine
+from spotwatch.checks.mail import ask_mail
 from spotwatch.checks.outside import ask_outside
 from spotwatch.checks.pages import ask_pages
 from spotwatch.checks.places import ask_places
@@ -41,6 +42,7 @@ _QUESTIONS: tuple[tuple[str, Question], ...] = (
     ("http", ask_pages),
     ("order", ask_orders),
     ("outside", ask_outside),
+    ("mail", ask_mail),
 )
 
 

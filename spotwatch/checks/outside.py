@@ -112,7 +112,7 @@ def judge_secrets(webhook: Webhook) -> Iterator[Finding]:
             yield fail(name, found, mend)
         else:
             good += 1
-    if good == len(secrets):
+    if secrets and good == len(secrets):
         yield ok(name, f"{good} can be read")
 
 

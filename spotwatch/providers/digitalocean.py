@@ -83,6 +83,8 @@ class DigitalOcean:
         self._mail: MailRoute | None = None
         if context.inbound:
             self._open_mail()
+        self._has_looked = asyncio.Event()
+        """Set when the mailbox has been asked once, or after the time that this may take."""
         self._mailbox: DropletMailbox | None = _open_mailbox(config, context, self._whose)
 
     async def __aenter__(self) -> Self:
@@ -169,7 +171,7 @@ class DigitalOcean:
     async def notices(self) -> Answer:
         """Return what is in the inbox, once it is known whose inbox it is."""
         self._arrived.clear()
-        if self._droplet_id is None:
+        if self._droplet_id is None or not self._has_looked.is_set():
             await self._first_answer()
         problem = self._problem()
         failed = {} if problem is None else dict.fromkeys(self._sources, problem)
@@ -252,6 +254,7 @@ class DigitalOcean:
 
     async def _take_letters(self, letters: Sequence[Letter]) -> None:
         """Take what a mailbox says; before it is known whose it is nothing is, and all is read again then."""
+        self._has_looked.set()
         now, droplet_id = self._clock.now(), self._droplet_id
         if droplet_id is None:
             return
@@ -278,10 +281,14 @@ class DigitalOcean:
         return None
 
     async def _first_answer(self) -> None:
-        """Wait until the metadata service has been asked once, for as long as its requests may take."""
+        """Wait until metadata service and mailbox have been asked once, for as long as requests may take."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * self._config.timeout_seconds):
-                await self._whoami.has_asked.wait()
+                if self._droplet_id is None:
+                    await self._whoami.has_asked.wait()
+                if self._mailbox is not None:
+                    await self._has_looked.wait()
+        self._has_looked.set()
 
     async def _learn(self) -> None:
         """Take over a new identity: forget another Droplet's state, and judge what had to wait."""

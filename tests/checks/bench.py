@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch.checks import Finding, run_checks
-from spotwatch.cli._options import provider_config
+from spotwatch.cli._options import inbound_config, provider_config
 from spotwatch.clock import SystemClock
 from spotwatch.config_load import Loaded, load
 from spotwatch.handshake import Order, Saved, Status, write_status
@@ -100,6 +100,7 @@ class Bench:
             environ={},
             flags={**keys, **flags},
             provider_configs=provider_config,
+            inbound_configs=inbound_config,
             default_path=self.home / "absent.toml",
         )
 

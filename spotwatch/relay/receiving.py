@@ -187,8 +187,12 @@ class RelayReceiver:
         return Verdict(status=202 if letters else 200, result=_result(judgements))
 
     def _is_unknown(self, judgements: Iterable[Judgement]) -> bool:
-        """Tell whether a mail is about others only because we do not know yet who there is."""
-        return not self._fleet.is_known and any(one.result == "not_mine" for one in judgements)
+        """Tell whether a mail names none of ours only because we do not know yet who is ours."""
+        if self._fleet.is_known:
+            return False
+        return any(
+            one.result == "not_mine" or (one.event != "none" and one.droplet is None) for one in judgements
+        )
 
     async def _keep(self, delivery: Delivery) -> None:
         await asyncio.to_thread(self._kept_bodies.keep, "relay", _KEPT_AS, delivery.raw)

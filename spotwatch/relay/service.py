@@ -68,7 +68,6 @@ class Relay:
         self._beaten_at: float | None = None
         self._begun_at = clock.monotonic()
         state_dir = settings.state_dir
-        self._lock = lock(state_dir)
         context = make_context(settings, clock, state_dir=state_dir, environ=environ)
         doors = make_doors(context)
         key = SigningKey.parse(read_secret(settings.relay.key_file))
@@ -110,6 +109,8 @@ class Relay:
             status=self.status,
             say=self._say,
         )
+        # Last: what fails before must not leave it behind.
+        self._lock = lock(state_dir)
 
     # -- running -------------------------------------------------------------------------------------------
 

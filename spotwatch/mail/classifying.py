@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
-from spotwatch.mail.patterns import Pattern, Patterns, Where
+from spotwatch.mail.patterns import TOPIC, Pattern, Patterns, Where
 from spotwatch.mail.quoting import is_answer, is_passed_on
 from spotwatch.mail.regex_cost import UNLIMITED
 
@@ -34,13 +34,18 @@ class Words:
 
     own_text: str
     quoted_text: str
-    own: Mapping[MailClass, str]
-    quoted: Mapping[MailClass, str]
+    own: Mapping[str, str]
+    quoted: Mapping[str, str]
     taking_back: tuple[str, ...]
     """The own statements that say cancel or correction."""
     sender: str
     """The pattern that knows the sender; empty: none."""
     is_reply: bool
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether the own words speak of a reclaim at all."""
+        return _RECLAIM in self.own or _UNCLEAR in self.own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +92,12 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
 def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     """Return the class of a mail, and which patterns or what else decided, for people."""
     own = words.own
-    speaks = _RECLAIM in own or _UNCLEAR in own
-    if speaks and _CANCEL in own:
+    if words.speaks and _CANCEL in own:
         for against in (_RECLAIM, _CORRECTION):
             if against in own:
                 return _UNCLEAR, f"it says both {own[_CANCEL]} and {own[against]}"
         return _taken_back(_CANCEL, own[_CANCEL], around)
-    if speaks and _CORRECTION in own and around.states_time:
+    if words.speaks and _CORRECTION in own and around.states_time:
         return _taken_back(_CORRECTION, own[_CORRECTION], around)
     if _RECLAIM in own:
         return _reclaim(own, around)
@@ -102,9 +106,11 @@ def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     return _quoting(words, around) or _else(words, around)
 
 
-def _reclaim(own: Mapping[MailClass, str], around: Around) -> tuple[MailClass, str]:
+def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
     if _OTHER_NOTICE in own and _UNCLEAR not in own:
         return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}, in spite of {own[_RECLAIM]}"
+    if _UNCLEAR not in own and TOPIC not in own:
+        return _UNCLEAR, f"{own[_RECLAIM]}, but it does not speak of Spot"
     if _OTHER_NOTICE in own and not around.names_ours:
         if not around.states_time:
             return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}; {own[_RECLAIM]} names no Droplet and no time"
@@ -152,8 +158,8 @@ def _statements_of(subject: str, text: str) -> Mapping[Where, tuple[str, ...]]:
     return {"any": head + body, "subject": head, "text": body, "sender": ()}
 
 
-def _said(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> Mapping[MailClass, str]:
-    said: dict[MailClass, str] = {}
+def _said(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> Mapping[str, str]:
+    said: dict[str, str] = {}
     for pattern in patterns.ordered:
         if pattern.says not in said and _is_said(pattern, statements[pattern.where]):
             said[pattern.says] = pattern.name

@@ -32,10 +32,11 @@ _ADDRESS = re.compile(r"(?<![\w.:-])\[?([0-9A-Fa-f:.]{2,45}+(?:/[0-9]{1,3})?)(?!
 
 # What stands before a number and makes it another kind of number. `#` alone is a ticket's sign.
 _DROPLET_BEFORE = re.compile(
-    r"(?:\bdroplets?(?:\W{1,3}(?:id|number|no))?|\bid|\bdroplet_id|/droplets/)[\W_]{0,4}$", re.IGNORECASE
+    r"(?:\bdroplets?(?:\W{1,3}(?:id|number|no))?|\bdroplet_id|/droplets/)[\W_]{0,4}$", re.IGNORECASE
 )
+_ID_BEFORE = re.compile(r"\bid\W{1,4}$", re.IGNORECASE)
 _OTHER_NUMBER_BEFORE = re.compile(
-    r"(?:\+[0-9][0-9 ().-]{0,20}|[$€£¥#]\s?"
+    r"(?:\+[0-9][0-9 ().-]{0,20}|[$€£¥]\s?"
     r"|\b(?:tickets?|cases?|invoices?|orders?|references?|ref|requests?|phone|tel|telephone|fax|call|mobile|account"
     r"|customer|transaction|payment|receipt|image|snapshot|volume|project|team|user|amount|total)"
     r"(?:\s(?:id|no|number|nr))?[\s:#.=(]{0,4})$",
@@ -62,9 +63,11 @@ _ITEM = re.compile(
 _NAME_LIKE = re.compile(r"[a-z].*[0-9.-]|[0-9.-].*[a-z]", re.IGNORECASE)
 # What looks like a name and is none: sizes, regions, products, days.
 _NO_NAME = re.compile(
-    r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|gpu-|[scgm][a-z0-9]{0,8}-[0-9]+vcpu|[a-z]{3}[0-9]$|[0-9]+x?(?:gb|tb|h|min)|(?:8x)?(?:h100|h200|mi[0-9]{3}x|a100|l40s)\b).*",
+    r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]+(?:x|-)?(?:gb|tb|gpu|vcpu|h|min|day)|v[0-9.]+$"
+    r"|gpu-|[scgm][a-z0-9]{0,8}-[0-9]+vcpu|(?:8x)?[a-z]{1,4}[0-9]{2,4}[a-z]?(?:$|-[0-9]|x[0-9])|[a-z]{3}[0-9]$).*",
     re.IGNORECASE,
 )
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MAX_NAMED = 2000
 _MAX_LINE = 4000
 
@@ -114,7 +117,7 @@ def find(text: str, droplets: Sequence[Droplet], *, common_words: AbstractSet[st
 def has_name_like(text: str, *, common_words: AbstractSet[str]) -> bool:
     """Tell whether something in `text` may be some Droplet's name: a token of letters and digits."""
     return any(
-        re.search("[0-9]", name) and not _is_common(name, common_words) and not _NO_NAME.match(name)
+        re.search("[0-9]", name) and not _is_common(name, common_words) and not _DAY.match(name)
         for name in (match.group().casefold() for match in _TOKEN.finditer(text))
     )
 
@@ -150,8 +153,10 @@ def _numbers(text: str) -> Iterator[int]:
     for match in _NUMBER.finditer(text):
         before = text[max(0, match.start() - _REACH) : match.start()]
         line = before.rpartition("\n")[2]
-        is_bare = len(match.group()) >= _MIN_BARE_DIGITS and not _OTHER_NUMBER_BEFORE.search(line)
-        if is_bare or _DROPLET_BEFORE.search(line):
+        is_bare = len(match.group()) >= _MIN_BARE_DIGITS and not line.rstrip().endswith("#")
+        if _DROPLET_BEFORE.search(line) or (
+            (is_bare or _ID_BEFORE.search(line)) and not _OTHER_NUMBER_BEFORE.search(line)
+        ):
             yield int(match.group())
 
 
@@ -195,7 +200,7 @@ def _names_others(text: str, droplets: Sequence[Droplet], common_words: Abstract
 
 def _named_ones(text: str) -> Iterator[str]:
     """Yield what stands where a name does and looks like one: not `reason`, not `gpu-h100x1-80gb`."""
-    marked = (match[1] for match in _NAME_MARK.finditer(text))
+    marked = (match[1] for match in _NAME_MARK.finditer(text) if re.search("[0-9]", match[1]))
     for name in islice(chain(marked, _listed(text)), _MAX_NAMED):
         if _NAME_LIKE.search(name) and not _NO_NAME.match(name):
             yield name.rstrip(".-")

@@ -15,17 +15,18 @@ _MONTH = (
     r"|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 _WEEKDAY = r"(?:(?:mon|tue|tues|wed|wednes|thu|thur|thurs|fri|sat|satur|sun)(?:day)?,?\s)?"
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_YEAR = r"\d{4}(?![\d:])"
+_DAY = r"[0-9]{1,2}(?:st|nd|rd|th)?"
+_YEAR = r"[0-9]{4}(?![0-9:])"
 
-_ISO_DATE = re.compile(r"(\d{4})[-/](\d{2})[-/](\d{2})")
-_DAY_OF_MONTH = re.compile(r"(?<!\d)(\d{1,2})(?:st|nd|rd|th)?(?!\d)", re.IGNORECASE)
+_ISO_DATE = re.compile(r"([0-9]{4})[-/]([0-9]{2})[-/]([0-9]{2})")
+_DAY_OF_MONTH = re.compile(r"(?<![0-9])([0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])", re.IGNORECASE)
 _MONTH_NAME = re.compile("|".join(_MONTHS), re.IGNORECASE)
-_FOUR_DIGITS = re.compile(r"(?<!\d)\d{4}(?!\d)")
+_FOUR_DIGITS = re.compile(r"(?<![0-9])[0-9]{4}(?![0-9])")
 _TIME = re.compile(
-    r"(\d{1,2})(?::(\d{2}))?(?::(\d{2})(?:\.(\d{1,6})\d{0,3})?)?(?:\s?([ap])\.?m\.?)?", re.IGNORECASE
+    r"([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2})(?:\.([0-9]{1,6})[0-9]{0,3})?)?(?:\s?([ap])\.?m\.?)?",
+    re.IGNORECASE,
 )
-_OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
+_OFFSET = re.compile(r"([+-])([0-9]{1,2}):?([0-9]{2})?")
 _NOON = 12
 _WIDEST_OFFSET = timedelta(hours=14)
 
@@ -33,17 +34,17 @@ _WIDEST_OFFSET = timedelta(hours=14)
 def DATE(group: str) -> str:  # noqa: N802 - it stands for a piece of an expression
     """Return an expression for a date: 2026-11-29, [Sunday,] November 29th[, 2026], 29 Nov [2026], today."""
     return (
-        rf"(?P<{group}>(?<![\w/.-])(?:\d{{4}}-\d{{2}}-\d{{2}}|\d{{4}}/\d{{2}}/\d{{2}}"
+        rf"(?P<{group}>(?<![\w/.-])(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|[0-9]{{4}}/[0-9]{{2}}/[0-9]{{2}}"
         rf"|{_WEEKDAY}{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?|{_WEEKDAY}{_DAY}(?:\sof)?\s{_MONTH}(?:,?\s{_YEAR})?"
-        r"|today|tomorrow)(?![\d/-]))"
+        r"|today|tomorrow)(?![0-9/-]))"
     )
 
 
 def TIME(group: str) -> str:  # noqa: N802 - likewise
     """Return an expression for a time of day: 4:00, 01:30:00, 2 PM, 2:30 p.m."""
     return (
-        rf"(?P<{group}>(?:(?<![\w:.])|(?<=\dT))\d{{1,2}}"
-        r"(?::\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?!\d)(?:\s?[ap]\.?m\b\.?)?|\s?[ap]\.?m\b\.?))"
+        rf"(?P<{group}>(?:(?<![\w:.])|(?<=[0-9]T))[0-9]{{1,2}}"
+        r"(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?![0-9])(?:\s?[ap]\.?m\b\.?)?|\s?[ap]\.?m\b\.?))"
     )
 
 
@@ -52,8 +53,9 @@ def ZONE(group: str) -> str:  # noqa: N802 - likewise
 
     An offset with minus must not be the second half of `09:00-11:00 UTC`.
     """
-    named = r"(?:UTC|GMT|Z)(?![\w])(?:\s?[+-](?:0?\d|1[0-4])(?::?[0-5]\d)?(?![\d:]|\s?(?:UTC|GMT|Z)\b))?"
-    ahead, behind = r"\+\d{2}:?\d{2}(?!\d)", r"-\d{2}:?\d{2}(?![\d:]|\s?\(?(?:UTC|GMT|Z)\b)"
+    offset = r"(?:\s?[+-](?:0?[0-9]|1[0-4])(?::?[0-5][0-9])?(?![0-9:]|\s?(?:UTC|GMT|Z)\b))?"
+    named = rf"(?:UTC|GMT|Z)(?!\w){offset}(?!\+[0-9])"
+    ahead, behind = r"\+[0-9]{2}:?[0-9]{2}(?![0-9])", r"-[0-9]{2}:?[0-9]{2}(?![0-9:]|\s?\(?(?:UTC|GMT|Z)\b)"
     return rf"\(?(?P<{group}>{named}|{ahead}|{behind})\)?"
 
 

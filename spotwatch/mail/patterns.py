@@ -27,7 +27,10 @@ Where = Literal["any", "subject", "text", "sender"]
 MAX_PATTERNS = 200
 MAX_FILE_BYTES = 262144
 
-_SAYS = tuple(c.value for c in MailClass if c is not MailClass.OTHER)
+TOPIC = "topic"
+"""What a pattern says of a mail about Spot Droplets; not a class of mails."""
+
+_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), TOPIC)
 _WHERE: tuple[Where, ...] = ("any", "subject", "text", "sender")
 _KEYS = frozenset({"name", "says", "regex", "unless", "where"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -38,7 +41,8 @@ class Pattern:
     """Words that say something of a mail."""
 
     name: str
-    says: MailClass
+    says: str
+    """A class of mails, or `TOPIC`."""
     regex: re.Pattern[str]
     unless: re.Pattern[str] | None = None
     """What takes a statement out again."""
@@ -168,7 +172,7 @@ def _mistakes(row: Mapping[str, Any]) -> list[str]:
 def _pattern(row: Mapping[str, Any]) -> Pattern:
     return Pattern(
         name=row["name"],
-        says=MailClass(row["says"]),
+        says=row["says"],
         regex=re.compile(row["regex"], re.IGNORECASE),
         unless=re.compile(row["unless"], re.IGNORECASE) if "unless" in row else None,
         where=cast("Where", row.get("where", "any")),

@@ -69,7 +69,7 @@ _NUMBERS = {
     "ninety": 90,
     "half an": 0.5,
 }
-_NUMBER = rf"(?:\d{{1,4}}(?:\.\d)?|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
+_NUMBER = rf"(?:[0-9]{{1,4}}(?:\.[0-9])?|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
 _SPAN = (
     rf"(?P<n>{_NUMBER})(?P<half>\sand\sa\shalf)?[\s-]?(?P<unit>hours?|hrs?|h|minutes?|mins?)\b(?P<rest>\sand\sa\shalf\b)?"
     rf"(?:,?\s(?:and\s)?(?P<m>{_NUMBER})[\s-]?(?:minutes?|mins?)\b)?"
@@ -97,7 +97,7 @@ _WRITTEN = re.compile(
     re.IGNORECASE,
 )
 _NEW = re.compile(
-    r"\b(?:to|now|new|correct|corrected|actual|revised|updated|but|instead)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,3}$",
+    r"\b(?:to|now|new|correct|corrected|actual|revised|updated|but)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,3}$",
     re.IGNORECASE,
 )
 _OLD = re.compile(

@@ -44,7 +44,7 @@ def understand(
         is_correction=MailClass.CORRECTION in words.own,
     )
     mentions = own.mentions or (() if own.others else quoted.mentions)
-    names_others = not mentions and (own.others or quoted.others)
+    names_others = not mentions and (own.others or (quoted.others and not words.speaks))
     mail_class, why = classify(
         words,
         Around(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two listeners answer, over raw sockets: a client library would never send what strangers send.
+"""What the listener for webhooks answers, over raw sockets: client libraries send no such things.
 
 It does not test any provider's judgement; the receivers here are played.
 """
@@ -8,269 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 
-from spotwatch.providers import Received, Verdict
-from spotwatch.server import MetricsServer, WebhookServer
-from spotwatch.webhook_guard import Limits, TokenBuckets, is_loopback
-
-FAST = Limits(
-    header_seconds=1.0, body_seconds=1.0, request_seconds=5.0, keepalive_seconds=1.0, lingering_seconds=0.1
-)
-ROOMY = TokenBuckets(peer_rate=1e6, peer_burst=1e6, total_rate=1e6, total_burst=1e6)
-
-
-@dataclass(slots=True)
-class Reply:
-    """One parsed answer."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(slots=True)
-class PlayedReceiver:
-    """Keep what came and answer as told."""
-
-    verdict: Verdict = field(default_factory=lambda: Verdict(status=202, result="accepted"))
-    error: Exception | None = None
-    got: list[Received] = field(default_factory=list)
-
-    async def receive(self, request: Received) -> Verdict:
-        """Keep the request."""
-        self.got.append(request)
-        if self.error is not None:
-            raise self.error
-        return self.verdict
-
-
-async def read_reply(reader: asyncio.StreamReader) -> Reply:
-    """Read one answer with a Content-Length."""
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-    status, *lines = head.decode().split("\r\n")
-    headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines) if k}
-    body = await asyncio.wait_for(reader.readexactly(int(headers.get("content-length", "0"))), 5)
-    return Reply(int(status.split()[1]), headers, body)
-
-
-async def ask(port: int, raw: bytes) -> Reply:
-    """Send bytes on a connection of their own and return the first answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(raw)
-        return await read_reply(reader)
-    finally:
-        writer.close()
-        await writer.wait_closed()
-
-
-def get(path: str, **headers: str) -> bytes:
-    """Return a GET as bytes."""
-    lines = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in {"Host": "127.0.0.1", **headers}.items())
-    return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
-
-
-def post(path: str, body: bytes, extra: str = "") -> bytes:
-    """Return a POST as bytes; `extra` holds whole header lines."""
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    """Wait for a condition with a time limit."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the condition is about sockets, which have no event
-            await asyncio.sleep(0.01)
-
-
-@dataclass(slots=True)
-class Inside:
-    """What a test changes behind the metrics server."""
-
-    healthy: bool = True
-    reasons: list[str] = field(default_factory=list)
-    accepts: list[str] = field(default_factory=list)
-    broken: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """Play the registry."""
-        if self.broken:
-            raise RuntimeError("registry")
-        self.accepts.append(accept)
-        if "openmetrics" in accept:
-            return b"# EOF\n", "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        return b"up 1\n", "text/plain; version=0.0.4; charset=utf-8"
-
-    def server(self, listen: str = "127.0.0.1:0", **options: Any) -> MetricsServer:
-        """Return a server that asks this."""
-        return MetricsServer(
-            listen,
-            render=self.render,
-            is_healthy=lambda: self.healthy,
-            not_ready=lambda: self.reasons,
-            status=lambda: {"cases": []},
-            say=self.said.append,
-            **options,
-        )
-
-
-@pytest.fixture
-def inside() -> Inside:
-    """Return fresh insides."""
-    return Inside()
-
-
-@pytest.fixture
-async def metrics(inside: Inside) -> AsyncIterator[MetricsServer]:
-    """Return a bound metrics server."""
-    server = inside.server()
-    await server.start()
-    yield server
-    await server.close()
-
-
-async def test_metrics_follow_the_accept_header(metrics: MetricsServer, inside: Inside) -> None:
-    """Text and OpenMetrics are chosen by what the scraper accepts."""
-    text = await ask(metrics.port, get("/metrics", Accept="text/plain"))
-    openmetrics = await ask(metrics.port, get("/metrics?x=1", Accept="application/openmetrics-text"))
-    assert (text.status, text.body) == (200, b"up 1\n")
-    assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
-
-
-async def test_health_and_readiness_say_what_is_wrong(metrics: MetricsServer, inside: Inside) -> None:
-    """Both are 200 when fine and 503 otherwise, readiness with its reasons."""
-    assert (await ask(metrics.port, get("/healthz"))).status == 200
-    assert (await ask(metrics.port, get("/readyz"))).body == b"ok\n"
-    inside.healthy = False
-    inside.reasons = ["aws: no answer", "webhook not bound"]
-    assert (await ask(metrics.port, get("/healthz"))).status == 503
-    ready = await ask(metrics.port, get("/readyz"))
-    assert (ready.status, ready.body) == (503, b"aws: no answer\nwebhook not bound\n")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:9475", "localhost:9475", "[::1]:9475", "[::1]", "10.0.0.1"])
-async def test_status_is_json_for_this_machine(metrics: MetricsServer, host: str) -> None:
-    """A loopback peer that names an address gets the status."""
-    reply = await ask(metrics.port, get("/status", Host=host))
-    assert reply.status == 200
-    assert json.loads(reply.body) == {"cases": []}
-
-
-async def test_status_is_refused_through_a_rebound_name(metrics: MetricsServer) -> None:
-    """A web page that resolves its own name to 127.0.0.1 does not see the status."""
-    assert (await ask(metrics.port, get("/status", Host="evil.example:9475"))).status == 403
-
-
-def test_only_loopback_counts_as_loopback() -> None:
-    """Addresses of other machines, and what is no address, are no loopback."""
-    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]))
-    assert not any(map(is_loopback, ["10.0.0.1", "::ffff:10.0.0.1", "", "localhost", "fe80::1"]))
-
-
-async def test_unknown_pages_and_methods_are_refused(metrics: MetricsServer) -> None:
-    """There is nothing to post to, and no path is interpreted."""
-    assert (await ask(metrics.port, get("/metrics/../etc/passwd"))).status == 404
-    assert (await ask(metrics.port, get("//metrics"))).status == 404
-    assert (await ask(metrics.port, get("/%6detrics"))).status == 404
-    assert (await ask(metrics.port, post("/metrics", b"x"))).status == 405
-    assert (await ask(metrics.port, get("/"))).body.count(b"href") == 4
-
-
-async def test_a_failing_page_is_503_and_said_once(metrics: MetricsServer, inside: Inside) -> None:
-    """A registry that raises does not look like a dead daemon, nor fill the log."""
-    inside.broken = True
-    assert [(await ask(metrics.port, get("/metrics"))).status for _ in range(3)] == [503] * 3
-    assert inside.said == ["/metrics: RuntimeError: registry"]
-
-
-async def test_a_busy_port_is_said_once_and_bound_when_free(inside: Inside) -> None:
-    """The watch goes on without the listener, which appears as soon as the port is free."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        server = inside.server(f"127.0.0.1:{port}", retry_seconds=0.05)
-        await server.start()
-        try:
-            assert not server.is_bound
-            assert f"cannot listen on 127.0.0.1:{port}" in server.problem
-            holder.close()
-            await until(lambda: server.is_bound)
-            assert server.problem == ""
-            assert (await ask(port, get("/healthz"))).status == 200
-        finally:
-            await server.close()
-    assert len(inside.said) == 2
-    assert inside.said[1] == f"listening on 127.0.0.1:{port} now"
-
-
-async def test_closing_ends_a_retry_and_an_unknown_host_is_no_crash(inside: Inside) -> None:
-    """A host that this machine has not is a problem, not an exception; closing leaves no task."""
-    server = inside.server("192.0.2.1:0", retry_seconds=30.0)
-    await server.start()
-    assert server.problem
-    await server.close()
-    assert [t.get_name() for t in asyncio.all_tasks() if t.get_name() == "listener-retry"] == []
-
-
-async def test_no_listener_is_bound_without_an_address(inside: Inside) -> None:
-    """An empty `listen` is a listener that never is."""
-    server = inside.server("")
-    await server.start()
-    assert (server.is_bound, server.port, server.problem) == (False, 0, "")
-    await server.close()
-
-
-def has_ipv6() -> bool:
-    """Tell whether this machine has an IPv6 loopback."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    ("listen", "host"),
-    [
-        (":0", "127.0.0.1"),
-        pytest.param("[::1]:0", "::1", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")),
-    ],
-)
-async def test_every_address_and_ipv6_can_be_bound(inside: Inside, listen: str, host: str) -> None:
-    """`:port` and `[::1]:port` are addresses that peers reach."""
-    server = inside.server(listen)
-    await server.start()
-    try:
-        assert server.problem == ""
-        _, writer = await asyncio.open_connection(host, port_of(server, host))
-        writer.close()
-        await writer.wait_closed()
-    finally:
-        await server.close()
-
-
-def port_of(server: MetricsServer, host: str) -> int:
-    """Return the port bound for the family of `host`: two families get two free ports."""
-    assert server._sockets is not None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return next(int(s.getsockname()[1]) for s in server._sockets.sockets if s.family == family)
-
-
-def test_an_address_of_no_known_form_is_refused(inside: Inside) -> None:
-    """The settings were checked before; a caller of ours that errs is told at once."""
-    with pytest.raises(ValueError, match="IPv6"):
-        inside.server("::1:9475")
+from spotwatch.providers import Verdict
+from spotwatch.server import WebhookServer
+from spotwatch.webhook_guard import Limits, TokenBuckets
+from tests.raw_http import FAST, ROOMY, PlayedReceiver, Reply, ask, post, read_reply, until
 
 
 @dataclass(slots=True)
@@ -310,6 +57,7 @@ async def hook() -> AsyncIterator[Hook]:
     await made.server.close()
 
 
+@pytest.mark.hostile(7)
 async def test_a_receiver_gets_raw_bytes_and_headers_sent_once(hook: Hook) -> None:
     """The body is not touched, and a header sent twice cannot be chosen."""
     body = b'{"a": "\xff\x00"} '
@@ -350,6 +98,7 @@ async def test_a_failing_receiver_is_503_and_said_once(hook: Hook) -> None:
     assert hook.results == [("digitalocean", "failed")] * 3
 
 
+@pytest.mark.hostile(6)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS", "DELETE"])
 async def test_only_post_is_taken(hook: Hook, method: str) -> None:
     """Other methods are 405 and reach no receiver."""
@@ -363,6 +112,7 @@ async def test_only_post_is_taken(hook: Hook, method: str) -> None:
     assert hook.results == [("digitalocean", "bad_method")]
 
 
+@pytest.mark.hostile(6)
 @pytest.mark.parametrize(
     "path",
     ["/", "/webhook", "/webhook/", "/webhook/aws", "//webhook/digitalocean", "/webhook/..;/digitalocean",
@@ -374,6 +124,7 @@ async def test_other_paths_are_404(hook: Hook, path: str) -> None:
     assert hook.results == []
 
 
+@pytest.mark.hostile(1)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 async def test_one_byte_over_the_limit_is_413(framing: str) -> None:
     """The size counts with and without a Content-Length."""
@@ -394,6 +145,7 @@ async def test_one_byte_over_the_limit_is_413(framing: str) -> None:
     assert [result for _, result in hook.results] == ["accepted", "too_large"]
 
 
+@pytest.mark.hostile(2)
 async def test_a_compressed_body_is_never_unpacked(hook: Hook) -> None:
     """A bomb is refused by its header; unpacking would come before the signature."""
     bomb = gzip.compress(bytes(10_000_000))
@@ -401,6 +153,7 @@ async def test_a_compressed_body_is_never_unpacked(hook: Hook) -> None:
     assert hook.receiver.got == []
 
 
+@pytest.mark.hostile(3)
 @pytest.mark.parametrize(
     "head",
     [
@@ -424,6 +177,7 @@ async def test_what_is_no_http_gets_a_constant_400(
     assert hook.receiver.got == []
 
 
+@pytest.mark.hostile(4)
 @pytest.mark.parametrize("sent", [b"", b"POST /webhook/digitalocean HTTP/1.1\r\nHost:"])
 async def test_silent_and_slow_peers_are_cut_off(hook: Hook, sent: bytes) -> None:
     """Who does not complete the headers in time is gone, and costs nothing more."""
@@ -445,6 +199,7 @@ async def test_a_second_request_has_a_time_limit_too(hook: Hook) -> None:
     writer.close()
 
 
+@pytest.mark.hostile(4)
 async def test_a_slow_body_is_408(hook: Hook) -> None:
     """A body that does not arrive in time is refused and the connection closed."""
     raw = b"POST /webhook/digitalocean HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
@@ -453,6 +208,7 @@ async def test_a_slow_body_is_408(hook: Hook) -> None:
     assert hook.results == [("digitalocean", "slow")]
 
 
+@pytest.mark.hostile(18)
 async def test_a_peer_that_leaves_midway_is_no_event(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
     """Half a body reaches no receiver and no traceback reaches the log."""
     with caplog.at_level(logging.DEBUG):
@@ -481,6 +237,7 @@ async def test_expect_continue_is_answered_before_the_body(hook: Hook) -> None:
     await writer.wait_closed()
 
 
+@pytest.mark.hostile(4)
 async def test_forty_silent_peers_do_not_lock_out_a_notice() -> None:
     """At most 32 connections are open, and a real request gets in between them."""
     hook = make_hook(Limits(header_seconds=10.0))
@@ -522,6 +279,7 @@ async def test_a_full_house_of_running_requests_refuses_the_next() -> None:
         await hook.server.close()
 
 
+@pytest.mark.hostile(5)
 async def test_a_pipelining_peer_is_rate_limited_and_the_loop_lives() -> None:
     """A thousand requests on one connection end at the burst, with no request served after it."""
     hook = make_hook(FAST, TokenBuckets(peer_rate=0.001, peer_burst=5))

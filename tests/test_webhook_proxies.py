@@ -9,7 +9,7 @@ import pytest
 
 from spotwatch.server import WebhookServer
 from spotwatch.webhook_guard import TokenBuckets
-from tests.test_server import PlayedReceiver, ask, post
+from tests.raw_http import PlayedReceiver, ask, post
 
 LOOPBACK = ("127.0.0.1",)
 

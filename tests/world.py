@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,9 +29,10 @@ from spotwatch.runner import Runner
 from spotwatch.targets import Proc
 from spotwatch.targets._proc import read_row
 from spotwatch.telling import Tellers
-from spotwatch.testing import FakeClock
+from spotwatch.testing import FakeClock, run_virtual
 from spotwatch.trainers import Trainers
 
+Story = Callable[["World"], Coroutine[Any, Any, None]]
 GONE = Proc(pid=2**22 - 1, start_ticks=1, uid=0, gid=0, command="train.py")
 
 
@@ -264,3 +265,14 @@ class World:
     def orders(self) -> list[str]:
         """Return what was ordered, in its order."""
         return [str(event.data["do"]) for event in self.events("ordered")]
+
+
+def play(folder: Path, story: Story, policy: Policy | None = None) -> World:
+    """Run a story on a new machine, and return the machine."""
+
+    async def main() -> World:
+        world = World(folder, policy)
+        await story(world)
+        return world
+
+    return run_virtual(main())

@@ -24,7 +24,7 @@ import pytest
 
 from spotwatch.server import WebhookServer
 from spotwatch.webhooks import TIMESTAMP, signed_headers, verify
-from tests.test_server import PlayedReceiver
+from tests.raw_http import PlayedReceiver
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -138,3 +139,13 @@ def refuse(*deeds: str) -> Wrong:
             raise StoreError(f"{deed}: out of reach")
 
     return fault
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait, in real time, until something holds."""
+    waiting = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        waiting.wait(0.005)
+    raise AssertionError("it did not come to pass")

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from spotwatch.clock import Clock
 from spotwatch.errors import Malformed, Unavailable
+from spotwatch.mail.extra import require
 from spotwatch.mail.inbound import Refused
 from spotwatch.mail.inbound._sns import (
     SUBSCRIPTION,
@@ -83,6 +84,9 @@ class Ses:
         tolerance_seconds: how far the clock of SNS may be from ours, beyond what a delayed delivery explains.
         keys: where the signing keys come from; None: Amazon's hosts.
         confirm: confirms the subscription to a topic, given its ARN and the token; blocks.
+
+    Raises:
+        ConfigError: `spotwatch[mail]` is not installed.
     """
 
     name: ClassVar[str] = "ses"
@@ -100,6 +104,7 @@ class Ses:
         confirm: Callable[[str, str], None] = confirm_subscription,
     ) -> None:
         del read_secret
+        require("cryptography.x509")  # if it is missing, that is said at the start and not at the first mail
         self._topics = tuple(parse_topic(arn) for arn in config.topics)
         self._config = config
         self._clock = clock

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from spotwatch.errors import Unavailable
+from spotwatch.errors import ConfigError, Unavailable
 from spotwatch.mail.inbound import Refused
 from spotwatch.mail.inbound._sns_confirm import confirm_subscription
 from spotwatch.mail.inbound._sns_keys import Keys
@@ -242,6 +243,13 @@ def test_settings_that_cannot_work_are_refused(settings: Mapping[str, Any]) -> N
     """No topic, no ARN, no time: the daemon does not start with it."""
     with pytest.raises(ValueError, match=r"topics|is no topic|max_age_seconds"):
         Config(**settings)
+
+
+def test_without_the_extra_the_daemon_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What checks signatures is missed at the start, and named."""
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'spotwatch[mail]'")):
+        Bench().service()
 
 
 @dataclass

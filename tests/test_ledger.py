@@ -106,6 +106,7 @@ class TestDeadlines:
         assert bench.ledger.views()[0].deadline == EPOCH + timedelta(seconds=90)
 
 
+@pytest.mark.hostile(55)
 class TestClocks:
     """A wrong clock loses no notice."""
 

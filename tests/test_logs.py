@@ -52,6 +52,7 @@ def test_a_line_has_event_level_time_and_fields(lines: io.StringIO) -> None:
     assert row == {"provider": "aws", "times": 3, "share": "nan", "ok": False, "deadline": None}
 
 
+@pytest.mark.hostile(56)
 def test_foreign_text_is_escaped_and_capped(lines: io.StringIO) -> None:
     """No text can end its line, move the cursor, turn the reading direction or go on for ever."""
     get_logger().warning(
@@ -127,6 +128,7 @@ def test_setting_up_twice_logs_once(lines: io.StringIO) -> None:
     assert lines.getvalue() == ""
 
 
+@pytest.mark.hostile(56)
 def test_console_is_readable_and_escaped(lines: io.StringIO) -> None:
     """For people: event and fields on one line, without colours in a pipe."""
     out = io.StringIO()

@@ -86,6 +86,7 @@ def test_what_promtool_would_say(metrics: Metrics) -> None:
         assert all(totals) if family.type == "counter" else not any(totals)
 
 
+@pytest.mark.hostile(57)
 def test_nothing_that_happens_makes_a_new_series(metrics: Metrics) -> None:
     """Ids, paths and hosts never become labels, nor does a result or reason that nobody foresaw."""
     before = names(metrics)

@@ -61,6 +61,7 @@ async def test_a_failing_renewal_costs_nothing_while_the_old_token_is_good() -> 
         assert set(failed_types(await provider.notices()).values()) == {Unavailable}
 
 
+@pytest.mark.hostile(67)
 @in_quiet_time
 async def test_401_is_retried_once_in_the_same_poll_with_one_clean_header() -> None:
     """When all tokens expire at once, no poll is lost, one new token serves all, each header comes once."""
@@ -93,6 +94,7 @@ async def test_a_late_401_does_not_cost_the_new_token() -> None:
     assert imds.puts == 2
 
 
+@pytest.mark.hostile(67)
 @in_quiet_time
 async def test_401_twice_is_denied() -> None:
     """A service that refuses fresh tokens is told as that, after two requests for the signal."""

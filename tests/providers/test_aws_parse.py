@@ -61,6 +61,7 @@ def test_one_case_however_action_and_time_change() -> None:
     assert len(ids) == 1
 
 
+@pytest.mark.hostile(68)
 @pytest.mark.parametrize(
     ("row", "deadline", "is_final"),
     [

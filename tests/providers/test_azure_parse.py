@@ -85,6 +85,7 @@ def test_not_before_is_read_as_written(text: object, wanted: datetime | None) ->
     assert deadline is None or deadline.utcoffset() == timedelta(0)
 
 
+@pytest.mark.hostile(68)
 @pytest.mark.parametrize("text", ["soon", 7, [], "2026", "Sat, 41 Aug 2026 05:41:02 GMT", "x" * 5000])
 def test_unreadable_time_fails_the_signal_and_keeps_the_notice(text: object) -> None:
     """An eviction whose time cannot be read is still an eviction."""
@@ -171,6 +172,7 @@ def test_missing_event_id_is_derived_from_what_does_not_slide(spelled: object) -
     assert scheduled.id == later.id == started.id == "azure:no-id:preempt:aks-gpu-vmss_0"
 
 
+@pytest.mark.hostile(68)
 def test_events_with_one_id_become_one_notice_with_the_sooner_time() -> None:
     """A duplicate in one document is one notice."""
     later = event(NotBefore="Sat, 01 Aug 2026 06:41:02 GMT")
@@ -211,6 +213,7 @@ def test_what_is_no_document_is_malformed(document: object) -> None:
         read(document)
 
 
+@pytest.mark.hostile(68)
 def test_a_flood_of_events_is_cut_and_fails_the_signal() -> None:
     """More than a thousand events are not all read, and their absence proves nothing."""
     flood = [event(EventId=str(n)) for n in range(1001)]

@@ -71,6 +71,7 @@ def test_the_contract_covers_every_signal(cloud: Cloud) -> None:
     assert type(provider).absence_withdraws
 
 
+@pytest.mark.hostile(62, 63, 64, 67)
 @pytest.mark.parametrize("fault", sorted(BEHAVIOURS))
 @in_quiet_time
 async def test_a_fault_of_one_signal(cloud: Cloud, fault: str) -> None:
@@ -131,6 +132,7 @@ async def test_a_refused_connection(cloud: Cloud) -> None:
             assert {_outcome(answer, signal) for signal in cloud.paths} == {Unavailable}
 
 
+@pytest.mark.hostile(66)
 @in_quiet_time
 async def test_proxies_are_never_used(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxy variables change nothing: a link-local service is behind no proxy."""

@@ -335,6 +335,7 @@ async def test_order_is_by_signature_not_by_arrival(desk: Desk) -> None:
     assert len((await desk.ask()).notices) == 1
 
 
+@pytest.mark.hostile(12)
 async def test_the_same_request_a_thousand_times_is_one_notice(desk: Desk) -> None:
     """All are answered 2xx, and one has an effect."""
     row = {"event": "reclaim", "droplet_id": OURS}
@@ -344,6 +345,7 @@ async def test_the_same_request_a_thousand_times_is_one_notice(desk: Desk) -> No
     assert len((await desk.ask()).notices) == 1
 
 
+@pytest.mark.hostile(13)
 async def test_one_id_with_two_bodies_is_refused(desk: Desk) -> None:
     """The id names the message."""
     await desk.push({"event": "reclaim", "droplet_id": OURS}, webhook_id="msg_x")
@@ -397,6 +399,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.hostile(21, 23)
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_hostile_json_is_400_even_when_signed(desk: Desk, body: bytes) -> None:
     """Never a 500, never a notice, and a repaired message under the same id still counts."""
@@ -407,6 +410,7 @@ async def test_hostile_json_is_400_even_when_signed(desk: Desk, body: bytes) -> 
     assert repaired.status == 202
 
 
+@pytest.mark.hostile(14)
 async def test_a_restart_keeps_notice_and_memory(shop: Shop) -> None:
     """The mail is not sent twice, and a captured request is worth nothing later."""
     first = shop.open()
@@ -440,6 +444,7 @@ async def test_a_notice_ends_an_hour_after_its_deadline(desk: Desk) -> None:
     assert answer.cancelled == {notice.id}
 
 
+@pytest.mark.hostile(70)
 async def test_the_state_of_another_droplet_is_thrown_away(shop: Shop) -> None:
     """A disk copied to a new Droplet brings no notice of the old one."""
     first = shop.open()
@@ -532,6 +537,7 @@ async def test_an_unknown_identity_is_not_ready_and_mended_by_itself(shop: Shop)
         assert (await desk.ask()).answered == {"webhook", "inbox"}
 
 
+@pytest.mark.hostile(16)
 async def test_no_secret_is_not_ready(shop: Shop) -> None:
     """Nothing can arrive, and whatever does is refused."""
     desk = shop.open(secrets=())
@@ -541,6 +547,7 @@ async def test_no_secret_is_not_ready(shop: Shop) -> None:
         assert (await desk.reclaim()).status == 401
 
 
+@pytest.mark.hostile(63)
 @pytest.mark.parametrize(
     "text",
     ["abc", "-1", "0", "1" * 40, str(2**53 + 1), "<html>512345678</html>", "", "\ufeff512345678", "5 6",
@@ -570,6 +577,7 @@ def test_plain_ids_are_read(text: str) -> None:
     assert parse_id(text) == int(text)
 
 
+@pytest.mark.hostile(64)
 async def test_a_redirect_is_not_followed(shop: Shop) -> None:
     """Another server does not tell us who we are."""
     shop.metadata.location = f"{shop.metadata.endpoint}/elsewhere"
@@ -579,6 +587,7 @@ async def test_a_redirect_is_not_followed(shop: Shop) -> None:
     assert "/elsewhere" not in shop.metadata.asked
 
 
+@pytest.mark.hostile(66)
 async def test_a_proxy_in_the_environment_is_not_used(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metadata service is asked directly."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
@@ -600,6 +609,7 @@ async def test_an_outage_does_not_make_us_anybody_else(shop: Shop) -> None:
         assert (await desk.reclaim()).status == 202
 
 
+@pytest.mark.hostile(65)
 async def test_identity_is_asked_key_by_key_and_never_for_secrets(shop: Shop) -> None:
     """User-data, where people keep their keys, stays unread."""
     desk = shop.open()
@@ -613,6 +623,7 @@ async def test_identity_is_asked_key_by_key_and_never_for_secrets(shop: Shop) ->
     assert known.addresses == {"203.0.113.7", "10.132.0.7", "2001:db8::7"}
 
 
+@pytest.mark.hostile(65)
 async def test_a_private_droplet_without_hostname_knows_its_number(shop: Shop) -> None:
     """Missing and strange keys are empty; names wait until there is a hostname to compare with."""
     for key in ("interfaces/public/0/ipv4/address", "hostname"):
@@ -638,6 +649,7 @@ async def test_a_configured_id_needs_no_metadata(shop: Shop) -> None:
         assert (await desk.reclaim()).result == "accepted"
 
 
+@pytest.mark.hostile(70)
 async def test_a_configured_id_of_another_droplet_is_told(shop: Shop) -> None:
     """A setting that came with a copied image is not silent."""
     desk = shop.open(droplet_id=OURS + 1)

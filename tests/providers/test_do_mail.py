@@ -265,6 +265,32 @@ async def test_a_cancel_by_mail_ends_the_notice_and_a_late_copy_of_it_opens_none
     assert (await office.ask()).notices == ()
 
 
+@pytest.mark.hostile(47)
+async def test_a_mail_that_comes_hours_late_flushes_at_once(office: Office) -> None:
+    """Its time is past, and it is older than a proof may be: in force now, for an hour, and never a stop."""
+    assert await office.mailgun(genuine(sent_at=office.ago(hours=3, minutes=5))) == UNPROVEN
+    notice = await office.only()
+    assert notice.evidence is Evidence.WEAK
+    assert notice.deadline is not None
+    assert notice.deadline < office.clock.now()
+    office.clock.wall_offset_seconds += 3700
+    assert await office.evidence() == []
+
+
+@pytest.mark.hostile(52)
+async def test_a_mail_that_names_nobody_may_only_flush(town: Town) -> None:
+    """However well it is proven; unless this is the account's only Droplet."""
+    office = town.open()
+    async with office.provider:
+        assert await office.mailgun(genuine(sent_at=office.ago(minutes=5), whom="")) == ACCEPTED
+        assert await office.evidence() == ["weak"]
+    alone = town.open(single_droplet_account=True)
+    async with alone.provider:
+        raw = genuine(sent_at=alone.ago(minutes=5), whom="")
+        assert await alone.mailgun(raw, token="b" * 50) == ACCEPTED
+        assert await alone.evidence() == ["strong", "weak"]
+
+
 async def test_a_mail_about_another_droplet_is_not_ours(office: Office) -> None:
     """Where it is not known yet what this one is called, it waits instead."""
     raw = genuine(sent_at=office.ago(minutes=5), whom="else-02")

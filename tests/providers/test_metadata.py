@@ -45,6 +45,7 @@ async def test_each_fault_is_exactly_its_error(name: str) -> None:
         assert (await client.get("/fine")).text() == "fine"
 
 
+@pytest.mark.hostile(62)
 @in_quiet_time
 async def test_a_refused_connection_is_unavailable() -> None:
     """Nobody listens: Unavailable, and not because of the time limit."""
@@ -76,6 +77,7 @@ async def test_a_timeout_can_be_told_from_other_failures() -> None:
         assert not isinstance(caught.value.__cause__, TimeoutError)
 
 
+@pytest.mark.hostile(62)
 @in_quiet_time
 async def test_the_limit_counts_the_whole_request() -> None:
     """A server that sends a byte now and then is given up when the limit is over."""
@@ -103,6 +105,7 @@ async def test_cancelling_from_outside_is_not_swallowed() -> None:
                 await client.get("/x")
 
 
+@pytest.mark.hostile(64)
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 @in_quiet_time
 async def test_redirects_are_never_followed(code: int) -> None:
@@ -115,6 +118,7 @@ async def test_redirects_are_never_followed(code: int) -> None:
         assert [r.path for r in server.requests] == ["/x"]
 
 
+@pytest.mark.hostile(66)
 @in_quiet_time
 async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxy variables, upper and lower case, change nothing."""
@@ -191,6 +195,7 @@ async def test_a_compressed_body_is_refused_unread() -> None:
         assert (await client.get("/plain")).text() == "plain"
 
 
+@pytest.mark.hostile(62)
 @in_quiet_time
 async def test_the_cap_is_exact() -> None:
     """64 KiB pass, one byte more is refused and the first 64 KiB are kept for inspection."""
@@ -202,6 +207,7 @@ async def test_the_cap_is_exact() -> None:
         assert len(caught.value.body) == MAX_BODY_BYTES
 
 
+@pytest.mark.hostile(62)
 @in_quiet_time
 async def test_an_endless_body_is_dropped_early() -> None:
     """A body without an end is cut at the cap, long before the time limit, and its connection closed."""

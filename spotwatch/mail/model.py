@@ -55,7 +55,7 @@ class Mail:
     message_id: str
     """Without blanks; empty: missing or unreadable."""
     digest: str
-    """SHA-256 of the normalised visible text, hexadecimal: what a mail without Message-ID is known by."""
+    """SHA-256 of subject, date and visible text, hexadecimal: what a mail without Message-ID is known by."""
     text: str = field(repr=False)
     """What a person sees of the mail's own words, normalised: NFKC, one blank, one line a line."""
     quoted: str = field(repr=False)

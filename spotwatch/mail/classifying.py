@@ -96,9 +96,9 @@ def classify(words: Words, around: Around) -> tuple[MailClass, str]:
         for against in (_RECLAIM, _CORRECTION):
             if against in own:
                 return _UNCLEAR, f"it says both {own[_CANCEL]} and {own[against]}"
-        return _taken_back(_CANCEL, own[_CANCEL], around)
+        return _taken_back(_CANCEL, own, around)
     if words.speaks and _CORRECTION in own and around.states_time:
-        return _taken_back(_CORRECTION, own[_CORRECTION], around)
+        return _taken_back(_CORRECTION, own, around)
     if _RECLAIM in own:
         return _reclaim(own, around)
     if _UNCLEAR in own and (_OTHER_NOTICE not in own or around.names_ours):
@@ -118,7 +118,10 @@ def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
     return _whose(_RECLAIM, own[_RECLAIM], around)
 
 
-def _taken_back(mail_class: MailClass, why: str, around: Around) -> tuple[MailClass, str]:
+def _taken_back(mail_class: MailClass, own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
+    why = own[mail_class]
+    if _OTHER_NOTICE in own and not around.names_ours:
+        return _UNCLEAR, f"it says both {why} and {own[_OTHER_NOTICE]}"
     if not around.is_taken_back_for_all:
         return _UNCLEAR, f"{why}, but perhaps not of every Droplet that it names"
     return _whose(mail_class, why, around)

@@ -34,12 +34,12 @@ class Facts:
 def detail(facts: Facts, event: str, evidence: Evidence) -> str:
     """Return the judgement in one line."""
     if event == "none":
-        return f"mail: {facts.reading.mail_class.value}, {_names(facts)}"
+        return f"mail: {facts.reading.mail_class.value}, names {_names(facts)}"
     proven = (
         f"signed by {escape(facts.proof.domain)}" if facts.proof.result is Proven.YES else facts.proof.result
     )
     why = "" if evidence is Evidence.STRONG else f"; weak: {(*facts.doubts, *facts.faults)[0]}"
-    return escape(f"mail, {proven}: {facts.reading.mail_class.value}, {_names(facts)}{why}", limit=300)
+    return escape(f"mail, {proven}: {facts.reading.mail_class.value}, names {_names(facts)}{why}", limit=300)
 
 
 def lines(facts: Facts, event: str, evidence: Evidence, result: str) -> tuple[str, ...]:
@@ -65,8 +65,8 @@ def lines(facts: Facts, event: str, evidence: Evidence, result: str) -> tuple[st
 def _names(facts: Facts) -> str:
     if facts.mention is not None:
         droplet = facts.mention.droplet
-        return f"names Droplet {droplet.droplet_id} by its {facts.mention.by}"
-    return "names other Droplets only" if facts.reading.names_others else "names no Droplet"
+        return f"Droplet {droplet.droplet_id} by its {facts.mention.by}"
+    return "other Droplets only" if facts.reading.names_others else "no Droplet"
 
 
 def _when(reading: Reading) -> str:

@@ -2,7 +2,8 @@
 """The mails in `samples/`, what each must be taken for, and the Droplet that they may be about.
 
 No reclaim mail of DigitalOcean is public, so these texts are our own. Maintenance notices, alerts and
-subjects have the forms of mails that are quoted in public issues (nodejs/build 178, 2469, 2958, contradb/contra 294).
+subjects have the forms of mails that are quoted in public issues (nodejs/build 178, 2469, 2958,
+contradb/contra 294).
 """
 
 from __future__ import annotations

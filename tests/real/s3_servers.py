@@ -27,6 +27,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 KEY, SECRET = "AKIDEXAMPLE123456", "SECRETSECRETSECRET12"
+READ_KEY, READ_SECRET = "AKIDREADONLY12345", "READREADREADREADREAD"
+"""May only read and list, where a server knows such keys: SeaweedFS."""
 BUCKET = "real-checkpoints"
 _READY_SECONDS = 60.0
 
@@ -82,7 +84,12 @@ def _weed(folder: Path) -> Iterator[S3Server]:
         "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
-    (folder / "ids.json").write_text(json.dumps({"identities": [identity]}), encoding="utf-8")
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": READ_KEY, "secretKey": READ_SECRET}],
+        "actions": ["Read", "List"],
+    }
+    (folder / "ids.json").write_text(json.dumps({"identities": [identity, reader]}), encoding="utf-8")
     (folder / "files").mkdir()
     names = ["master.port", "master.port.grpc", "volume.port", "volume.port.grpc"]
     names += ["filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc"]

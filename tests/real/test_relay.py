@@ -40,8 +40,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 _HOOK = bytes(range(32))
 _SIGNING = SigningKey.make()
-# From the mail to its deadline, and at least from the stop to it: two restarts fit on a slow machine. The stop
-# comes earlier, as nobody answers the flush.
+# From the mail to its deadline, and at least from the stop to it: two restarts fit on a slow machine. The
+# stop comes earlier, as nobody answers the flush.
 _WINDOW = timedelta(seconds=75)
 _MARGIN_SECONDS = 10
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from spotwatch.errors import ConfigError, Denied, Malformed, Unavailable
-from spotwatch.model import Answer, Certainty, Do, Kind, Notice
+from spotwatch.model import Certainty, Do, Kind
 from spotwatch.providers import Context
 from spotwatch.providers._folder import is_trusted_owner
 from spotwatch.providers.file import Config, File, parse
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
+from tests.providers.notice_files import make, only, put
 
-Ask = Callable[[], Answer]
 IS_ROOT = os.geteuid() == 0
 
 
@@ -31,30 +30,6 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "notices"
     made.mkdir(mode=0o750)
     return made
-
-
-def make(tmp_path: Path, ends_at: str = "") -> tuple[File, Ask]:
-    """Return a provider, and a function that polls it once."""
-    times = {"ends_at": ends_at} if ends_at else {}
-    provider = File(Config(), Context(clock=FakeClock(), runtime_dir=tmp_path, policy_times=times))
-
-    async def poll() -> Answer:
-        return await provider.notices()
-
-    return provider, lambda: run_virtual(poll())
-
-
-def put(folder: Path, name: str, **row: object) -> Path:
-    """Write a notice."""
-    path = folder / name
-    path.write_text(json.dumps(row), encoding="utf-8")
-    return path
-
-
-def only(answer: Answer) -> Notice:
-    """Return the one notice of an answer."""
-    [notice] = answer.notices
-    return notice
 
 
 def test_a_stop_is_a_reclaim_with_an_exact_time(tmp_path: Path, folder: Path) -> None:

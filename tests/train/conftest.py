@@ -29,6 +29,7 @@ from .bulk_help import use_keys
 from .s3_proxy import S3Proxy, proxy_to
 from .s3_stand_in import S3StandIn
 from .s3_stores import be_quick
+from .trainer_processes import Trainers
 
 
 class Counter:
@@ -200,6 +201,19 @@ def server() -> Iterator[S3StandIn]:
 def made_up_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let boto3 find two made-up keys and nothing else."""
     use_keys(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def trainers(tmp_path: Path, runtime_dir: Path) -> Iterator[Trainers]:
+    """Return a starter of trainers that leaves none behind."""
+    trainers = Trainers(tmp_path, runtime_dir)
+    yield trainers
+    for process in trainers.started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 class Broken(DirectoryStore):

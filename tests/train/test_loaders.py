@@ -6,20 +6,18 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import random
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.loaders import ResumableLoader, _Seeded
-from spotwatch.train.parts import Held
 from spotwatch.train.sample_order import Cut, Order
 from spotwatch.train.state import encoding, rng, tensors
-from spotwatch.train.state.state import State
+
+from .loader_world import Noisy, Plain, Trainer, make_loader
 
 torch = pytest.importorskip("torch")
 
@@ -31,78 +29,6 @@ pytestmark = [
 ]
 
 
-class Noisy:
-    """Samples with every kind of luck in them, as augmentation brings it; keeps what was read here."""
-
-    def __init__(self, length: int = 22) -> None:
-        self.length = length
-        self.read: list[int] = []
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, number: int) -> Any:
-        self.read.append(number)
-        luck = random.random() + np.random.rand() + float(torch.rand(()))  # noqa: NPY002 - what trainers use
-        return torch.tensor([float(number), luck, 1.0])
-
-
-class Plain(Noisy):
-    """Samples that are their numbers."""
-
-    def __getitem__(self, number: int) -> int:
-        self.read.append(number)
-        return number
-
-
-class Trainer:
-    """A model with dropout, trained from a loader without an end."""
-
-    def __init__(self, loader: Any) -> None:
-        torch.manual_seed(3)
-        random.seed(3)
-        self.model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
-        self.loader = loader
-        self.state = State()
-        self.state.track({"model": self.model, "optimizer": self.optimizer, "loader": loader})
-        self.batches: Iterator[Any] | None = None
-
-    def losses(self, count: int) -> list[float]:
-        """Train so many steps and return the loss of each."""
-        if self.batches is None:
-            self.batches = _forever(self.loader)
-        return [self._step(batch) for batch in itertools.islice(self.batches, count)]
-
-    def _step(self, batch: Any) -> float:
-        loss = self.model(batch).square().mean() + random.random()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return float(loss.detach())
-
-    def captured(self) -> tuple[bytearray, Any]:
-        """Return a copy of the state."""
-        snapshot = self.state.capture()
-        assert isinstance(snapshot.body, Held)
-        return bytearray(snapshot.body.view), snapshot.state
-
-    def resumed(self, saved: tuple[bytearray, Any]) -> Trainer:
-        """Return this trainer, put back."""
-        self.state.capture()  # as Checkpointer.resume does, to learn early what cannot be saved
-        self.state.restore(*saved)
-        return self
-
-
-def _forever(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
-def _make(workers: int, **options: Any) -> ResumableLoader:
-    return ResumableLoader(Noisy(), 4, shuffle=True, seed=7, num_workers=workers, **options)
-
-
 # An epoch has six batches.
 @pytest.mark.parametrize(
     ("workers", "steps"),
@@ -110,24 +36,24 @@ def _make(workers: int, **options: Any) -> ResumableLoader:
 )
 def test_losses_go_on_bit_for_bit(workers: int, steps: int) -> None:
     """Saved within an epoch, at its end and in the second one, and saved again after the resume."""
-    first = Trainer(_make(workers))
+    first = Trainer(make_loader(workers))
     first.losses(steps)
     saved = first.captured()
     wanted = first.losses(14)
-    second = Trainer(_make(workers)).resumed(saved)
+    second = Trainer(make_loader(workers)).resumed(saved)
     assert second.losses(5) == wanted[:5]
     saved = second.captured()
-    third = Trainer(_make(workers)).resumed(saved)
+    third = Trainer(make_loader(workers)).resumed(saved)
     assert third.losses(9) == wanted[5:]
 
 
 def test_persistent_workers_go_on_too() -> None:
     """Workers that live from epoch to epoch give the same batches."""
-    first = Trainer(_make(2))
+    first = Trainer(make_loader(2))
     first.losses(8)
     saved = first.captured()
     wanted = first.losses(12)
-    second = Trainer(_make(2, persistent_workers=True)).resumed(saved)
+    second = Trainer(make_loader(2, persistent_workers=True)).resumed(saved)
     assert second.losses(12) == wanted
 
 
@@ -204,7 +130,7 @@ def _as_bytes(value: Any, _path: str) -> str | None:
 
 def test_workers_luck_is_their_own_in_each_batch() -> None:
     """No two samples of two epochs get the same random numbers, whatever worker makes them."""
-    loader = _make(2)
+    loader = make_loader(2)
     luck = [float(sample[1]) for _ in range(2) for batch in loader for sample in batch]
     assert len(set(luck)) == len(luck) == 44
 
@@ -277,7 +203,7 @@ def test_another_number_of_ranks_goes_on_at_the_same_sample() -> None:
 
 def test_another_order_is_refused() -> None:
     """Going on at a position of another order would skip some samples and show others twice."""
-    saved = Trainer(_make(0)).captured()
+    saved = Trainer(make_loader(0)).captured()
     other = Trainer(ResumableLoader(Noisy(23), 4, shuffle=True, seed=7))
     with pytest.raises(StoreError, match=r"loader does not fit.*'length': 22.*'length': 23"):
         other.state.restore(*saved)

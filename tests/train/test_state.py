@@ -5,83 +5,29 @@ from __future__ import annotations
 
 import copy
 import gc
-import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from spotwatch.errors import ConfigError, NoRoom, StoreError
 from spotwatch.train import digest
-from spotwatch.train.parts import Held
-from spotwatch.train.state.state import Snapshot, State
+from spotwatch.train.state.state import State
+
+from .state_world import Tied, Trainer, captured, held
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
 
-class _Tied(nn.Module):  # type: ignore[misc, name-defined]  # torch is imported through pytest
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(7, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.head = nn.Linear(4, 7, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x: Any) -> Any:
-        return self.head(nn.functional.dropout(self.norm(self.embed(x)), 0.2))
-
-
-class _Trainer:
-    def __init__(self, optimizer: str = "AdamW") -> None:
-        torch.manual_seed(1)
-        self.model = _Tied()
-        options = {"momentum": 0.9} if optimizer == "SGD" else {}
-        self.optimizer = getattr(torch.optim, optimizer)(self.model.parameters(), lr=0.1, **options)
-        self.scheduler = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [2, 5])
-        self.generator = np.random.default_rng(5)
-        self.state = State()
-        self.state.track(
-            {
-                "model": self.model,
-                "optimizer": self.optimizer,
-                "scheduler": self.scheduler,
-                "generator": self.generator,
-                "chance": torch.Generator().manual_seed(4),
-                "scaler": None,
-            }
-        )
-
-    def step(self) -> float:
-        numbers = (self.generator.integers(0, 7, 8) + random.randrange(7)) % 7
-        loss = self.model(torch.as_tensor(numbers)).square().mean()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.scheduler.step()
-        return loss.item()  # type: ignore[no-any-return]  # torch is imported through pytest
-
-
-def _held(snapshot: Snapshot) -> Held:
-    assert isinstance(snapshot.body, Held)
-    return snapshot.body
-
-
-def _captured(state: State) -> tuple[bytearray, Any]:
-    """Return a copy of a capture, as a download would be."""
-    snapshot = state.capture()
-    return bytearray(_held(snapshot).view), snapshot.state
-
-
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD", "Adagrad", "NAdam", "Adamax"])
 def test_losses_and_weights_go_on_bit_for_bit(optimizer: str) -> None:
     """A restored trainer computes the very losses and weights that the first one does."""
-    first = _Trainer(optimizer)
+    first = Trainer(optimizer)
     for _ in range(3):
         first.step()
-    kept, state = _captured(first.state)
+    kept, state = captured(first.state)
     wanted = [first.step() for _ in range(4)]
-    second = _Trainer(optimizer)
+    second = Trainer(optimizer)
     second.step()
     second.state.restore(kept, state)
     assert [second.step() for _ in range(4)] == wanted
@@ -91,16 +37,16 @@ def test_losses_and_weights_go_on_bit_for_bit(optimizer: str) -> None:
 
 def test_tied_weights_are_stored_once() -> None:
     """One parameter under two names takes the room of one, and is tied after restoring."""
-    trainer = _Trainer()
-    body, _ = _captured(trainer.state)
+    trainer = Trainer()
+    body, _ = captured(trainer.state)
     assert b"model/embed.weight" in body
     assert b"model/head.weight" not in body
 
 
 def test_the_capture_is_a_copy() -> None:
     """Training on changes nothing of what was captured."""
-    trainer = _Trainer()
-    body = _held(trainer.state.capture()).view
+    trainer = Trainer()
+    body = held(trainer.state.capture()).view
     before = bytes(body)
     trainer.step()
     assert bytes(body) == before
@@ -108,10 +54,10 @@ def test_the_capture_is_a_copy() -> None:
 
 def test_the_buffer_is_used_again() -> None:
     """A second save of the same size takes no further memory, and may be smaller."""
-    trainer = _Trainer()
+    trainer = Trainer()
     trainer.step()
-    first = _held(trainer.state.capture())
-    second = _held(trainer.state.capture())
+    first = held(trainer.state.capture())
+    second = held(trainer.state.capture())
     assert first.view.obj is second.view.obj
     assert first.fd == second.fd
     assert first.fd is not None
@@ -119,9 +65,9 @@ def test_the_buffer_is_used_again() -> None:
 
 def test_a_restored_optimizer_owns_its_tensors() -> None:
     """Optimizer state is no view of the download, which can go."""
-    trainer = _Trainer()
+    trainer = Trainer()
     trainer.step()
-    download, state = _captured(trainer.state)
+    download, state = captured(trainer.state)
     trainer.state.restore(download, state)
     before = digest(trainer.optimizer)
     download[:] = bytes(len(download))
@@ -146,7 +92,7 @@ def test_two_names_of_one_tensor_stay_one() -> None:
     holder, other = Holder(), Holder()
     source.track({"ema": holder})
     target.track({"ema": other})
-    body, state = _captured(source)
+    body, state = captured(source)
     target.restore(body, state)
     assert other.state["a"] is other.state["b"][0]
     assert other.state["a"] is not other.state["b"][1]
@@ -155,7 +101,7 @@ def test_two_names_of_one_tensor_stay_one() -> None:
 
 def test_another_model_is_refused_and_not_taken_for_corruption() -> None:
     """A sound checkpoint of another shape is an error of its own, so that no older one is tried instead."""
-    body, state = _captured(_Trainer().state)
+    body, state = captured(Trainer().state)
     other = State()
     other.track({"model": nn.Linear(2, 2)})
     with pytest.raises(StoreError, match="model does not fit") as caught:
@@ -165,9 +111,9 @@ def test_another_model_is_refused_and_not_taken_for_corruption() -> None:
 
 def test_an_object_that_the_checkpoint_lacks_is_refused() -> None:
     """Going on with, say, an EMA that starts afresh would be silent damage."""
-    body, state = _captured(_Trainer().state)
+    body, state = captured(Trainer().state)
     other = State()
-    other.track({"model": _Tied(), "ema": _Tied()})
+    other.track({"model": Tied(), "ema": Tied()})
     with pytest.raises(StoreError, match="has no ema"):
         other.restore(body, state)
 
@@ -186,8 +132,8 @@ def test_a_class_is_refused() -> None:
 
 def test_nothing_changes_when_a_part_cannot_be_read() -> None:
     """State is read whole before anything is restored."""
-    trainer = _Trainer()
-    body, state = _captured(trainer.state)
+    trainer = Trainer()
+    body, state = captured(trainer.state)
     broken: Any = copy.deepcopy(state)
     broken["objects"]["scheduler"] = {"$object": 1}
     trainer.step()
@@ -252,7 +198,7 @@ def test_everything_that_training_moves_goes_on() -> None:
     first, step = make()
     for _ in range(3):
         step()
-    kept, saved = _captured(first)
+    kept, saved = captured(first)
     wanted = [step() for _ in range(5)]
     second, again = make()
     second.restore(kept, saved)
@@ -284,7 +230,7 @@ def test_sizes_names_and_dtypes_may_change_between_saves() -> None:
     for change in changes:
         named.update(change)
         wanted = dict(named)
-        kept, saved = _captured(state)
+        kept, saved = captured(state)
         state.restore(kept, saved)
         assert named.keys() == wanted.keys()
         assert all(torch.equal(named[name], value) for name, value in wanted.items())
@@ -293,7 +239,7 @@ def test_sizes_names_and_dtypes_may_change_between_saves() -> None:
 
 def test_the_places_are_found_once_while_nothing_changes() -> None:
     """A model of thousands of tensors pays for its layout at the first save only."""
-    trainer = _Trainer()
+    trainer = Trainer()
     trainer.step()
     trainer.state.capture()
     places = trainer.state._places
@@ -304,7 +250,7 @@ def test_the_places_are_found_once_while_nothing_changes() -> None:
 
 def test_warming_makes_ready_for_the_save_that_comes() -> None:
     """The buffer has its size before the first save, and its contents are a save's own business."""
-    trainer = _Trainer()
+    trainer = Trainer()
     trainer.state.warm()
     staging = trainer.state._staging
     size = staging.size_bytes
@@ -335,7 +281,7 @@ def test_a_restored_buffer_may_be_used_again() -> None:
     for module in (Keeps(), nn.Sequential(Assigns(2, 2))):
         state = State()
         state.track({"model": module})
-        body = _held(state.capture()).view
+        body = held(state.capture()).view
         state.restore(body, state.encode()[0])
         before = digest(module)
         kept = module.kept if isinstance(module, Keeps) else module[0].seen
@@ -347,14 +293,14 @@ def test_a_restored_buffer_may_be_used_again() -> None:
 
 def test_the_objects_are_known_by_name() -> None:
     """Those who save parts of the state on each rank can tell which is which."""
-    trainer = _Trainer()
+    trainer = Trainer()
     assert trainer.state.objects["model"] is trainer.model
     assert "scaler" not in trainer.state.objects
 
 
 def test_a_collection_that_is_off_stays_off() -> None:
     """Garbage is not collected while training waits; what the trainer chose is put back."""
-    trainer = _Trainer()
+    trainer = Trainer()
     gc.disable()
     try:
         trainer.state.capture()

@@ -134,6 +134,7 @@ class _Checker:
             )
         except self._dkim.ValidationError:
             return "the body is not the one that was signed"
+        # ValueError: pynacl's for a signature of another length.
         except (self._dkim.DKIMException, ValueError) as error:
             return f"it cannot be checked: {escape(str(error))}"
         return "" if is_right else "the headers are not those that were signed, or not with this key"

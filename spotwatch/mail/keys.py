@@ -152,7 +152,7 @@ class SystemResolver:
         """Return what DNS says at `name`, an absolute name without its last dot, within three seconds."""
         dns = self._dns
         try:
-            answer = await self._client().resolve(f"{name}.", "TXT", search=False)
+            answer = await self._client().resolve(f"{name}.", "TXT")
         except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
             return KeyAnswer(state=KeyState.MISSING, why="DNS has no such key")
         # ValueError: dnspython's for a resolv.conf that is no text, or names a server by no address.

@@ -59,9 +59,14 @@ class _Key:
     @property
     def public(self) -> str:
         """Return the SubjectPublicKeyInfo, base64."""
-        key = _der(0x30, _integer(self.modulus) + _integer(_EXPONENT))
-        algorithm = bytes.fromhex("300d06092a864886f70d0101010500")
-        return base64.b64encode(_der(0x30, algorithm + _der(0x03, b"\x00" + key))).decode()
+        return public_key(self.modulus, _EXPONENT)
+
+
+def public_key(modulus: int, exponent: int) -> str:
+    """Return an RSA key as records have it: SubjectPublicKeyInfo, base64."""
+    key = _der(0x30, _integer(modulus) + _integer(exponent))
+    algorithm = bytes.fromhex("300d06092a864886f70d0101010500")
+    return base64.b64encode(_der(0x30, algorithm + _der(0x03, b"\x00" + key))).decode()
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import dkim
@@ -17,7 +18,7 @@ from spotwatch.mail.keys import KeyAnswer, KeyCache, KeyState
 from spotwatch.mail.model import Proof, Proven
 from spotwatch.mail.reading import read_mail
 from spotwatch.testing import FakeClock, run_virtual
-from tests.mail.signing import HEADERS, Signer, StubResolver
+from tests.mail.signing import HEADERS, Signer, StubResolver, public_key
 
 _TRUSTED = ("digitalocean.com",)
 _DO = Signer("digitalocean.com", "s1")
@@ -277,6 +278,28 @@ def test_sender_who_is_not_of_the_signer_is_not_proven(sender: str) -> None:
     assert _prove(raw).result is Proven.NO
 
 
+def test_mail_of_two_senders_asks_for_no_key() -> None:
+    """It is said what is wrong with it."""
+    raw = _DO.sign(_with(_MAIL, b"From: ", b"From: x@evil.com, "))
+    assert _prove(raw).findings == ("its From is not one plain address",)
+    assert _names(raw) == ()
+
+
+@pytest.mark.parametrize("counts", [{}, {"subject": 2}, {"subject": 0}])
+def test_header_that_was_counted_otherwise_is_not_proven(counts: dict[str, int]) -> None:
+    """Where reading and verifying do not see the same headers, what was read is not what was signed."""
+    mail = read_mail(_DO.sign(_MAIL))
+    other = replace(mail, header_counts=dict(mail.header_counts) | counts if counts else {})
+    proof = prove(other, _DO.answers, trusted_domains=_TRUSTED, now=_NOW)
+    assert proof.result is Proven.NO
+    assert "can be read in two ways" in proof.findings[0]
+
+
+def test_headers_without_an_end_are_not_proven() -> None:
+    """Nobody can tell what was to follow."""
+    assert _prove(_DO.sign(_MAIL).partition(b"\r\n\r\n")[0]).findings == ("its headers do not end",)
+
+
 def test_sender_of_another_trusted_domain_is_not_proven() -> None:
     """Two trusted domains do not sign for each other."""
     signer = Signer("example.net", "s1")
@@ -376,6 +399,8 @@ def test_blanks_that_split_a_name_are_not_proven() -> None:
     assert _is_right_for_dkimpy(raw, _DO)
     assert _prove(raw).result is Proven.NO
     assert _prove(_DO.sign(_with(_MAIL, b"Hello,", b"x = \ny"))).result is Proven.YES
+    kept = mail.replace(b"spot-1=\n", b"spot-1= \n")
+    assert _prove(_DO.sign(kept, canonicalization="simple/simple")).result is Proven.YES
 
 
 def test_mail_without_a_signature_is_not_proven() -> None:
@@ -426,6 +451,8 @@ def test_ed25519_is_proven_where_it_can_be_checked() -> None:
     else:
         assert proof.result is Proven.YES
         assert _prove(_with(raw, b"spot-1", b"spot-2"), signer.answers).result is Proven.NO
+        short = raw[: raw.index(b"b=", raw.index(b"bh=") + 3)] + b"b=YWJj\r\n" + raw[raw.index(b"From: ") :]
+        assert "cannot be checked" in _prove(short, signer.answers).findings[0]
 
 
 @pytest.mark.parametrize(
@@ -561,8 +588,12 @@ def test_key_record_may_be_written_in_many_ways(record: str) -> None:
         ("v=DKIM1; p={p}; p={p}", "p= is there twice"),
         ("nothing", "is no tag"),
         ("", "has no p="),
-        # Numbers of which a right signature is easily found: modulus 2**1024 and exponent 1.
-        ("v=DKIM1; p=MIGHAoGBAQ" + "A" * 170 + "AgEB", "the exponent"),
+        ("v=DKIM1; p=MAkwBwYBKgUBAAA=", "no RSA key"),
+        # With an exponent of 1 everybody can sign; the others would take minutes.
+        (f"v=DKIM1; p={public_key(2**1024 + 1, 1)}", "the exponent"),
+        (f"v=DKIM1; p={public_key(2**1024 + 1, 2**1023 + 1)}", "the exponent"),
+        (f"v=DKIM1; p={public_key(2**9000 + 1, 3)}", "the key has 9001 bits"),
+        (f"v=DKIM1; p={public_key(0, 3)}", "the key has 0 bits"),
     ],
 )
 def test_key_that_may_not_be_used_is_not_proven(record: str, says: str) -> None:

@@ -100,6 +100,7 @@ class Relay:
             on_request=self._on_request,
             say=self._say,
             limits=Limits(body_bytes=settings.webhook.max_body_bytes),
+            trusted_proxies=settings.webhook.trusted_proxies,
         )
         self.http = MetricsServer(
             settings.http.listen,

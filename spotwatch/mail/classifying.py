@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
-from spotwatch.mail.patterns import TOPIC, Pattern, Patterns, Where
+from spotwatch.mail.patterns import BULLETIN, TOPIC, Pattern, Patterns, Where
 from spotwatch.mail.quoting import is_answer, is_passed_on
 from spotwatch.mail.regex_cost import UNLIMITED
 
@@ -38,6 +38,8 @@ class Words:
     quoted: Mapping[str, str]
     taking_back: tuple[str, ...]
     """The own statements that say cancel or correction."""
+    change: str
+    """The first pattern that says correction of the text: `Update:` in a subject may announce anything."""
     sender: str
     """The pattern that knows the sender; empty: none."""
     is_reply: bool
@@ -82,6 +84,16 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
             for statement in own[pattern.where]
             if pattern.is_in(statement)
         ),
+        change=next(
+            (
+                pattern.name
+                for pattern in patterns.ordered
+                if pattern.says == _CORRECTION
+                and pattern.where != "subject"
+                and _is_said(pattern, own[pattern.where])
+            ),
+            "",
+        ),
         sender=next(
             (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
         ),
@@ -93,35 +105,41 @@ def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     """Return the class of a mail, and which patterns or what else decided, for people."""
     own = words.own
     if words.speaks and _CANCEL in own:
-        for against in (_RECLAIM, _CORRECTION):
-            if against in own:
-                return _UNCLEAR, f"it says both {own[_CANCEL]} and {own[against]}"
+        against = own.get(_RECLAIM) or words.change
+        if against:
+            return _UNCLEAR, f"it says both {own[_CANCEL]} and {against}"
         return _taken_back(_CANCEL, own, around)
     if words.speaks and _CORRECTION in own and around.states_time:
         return _taken_back(_CORRECTION, own, around)
     if _RECLAIM in own:
         return _reclaim(own, around)
-    if _UNCLEAR in own and (_OTHER_NOTICE not in own or around.names_ours):
+    if _UNCLEAR in own and (around.names_ours or not _other(own)):
         return _UNCLEAR, f"no more than {own[_UNCLEAR]}"
     return _quoting(words, around) or _else(words, around)
 
 
+def _other(own: Mapping[str, str]) -> str:
+    """Return the pattern that knows the mail as another kind; empty: none."""
+    return own.get(_OTHER_NOTICE) or own.get(BULLETIN) or ""
+
+
 def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
-    if _OTHER_NOTICE in own and _UNCLEAR not in own:
-        return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}, in spite of {own[_RECLAIM]}"
+    other = _other(own)
+    if other and _UNCLEAR not in own:
+        return _OTHER_NOTICE, f"{other}, in spite of {own[_RECLAIM]}"
     if _UNCLEAR not in own and TOPIC not in own:
         return _UNCLEAR, f"{own[_RECLAIM]}, but it does not speak of Spot"
-    if _OTHER_NOTICE in own and not around.names_ours:
-        if not around.states_time:
-            return _OTHER_NOTICE, f"{own[_OTHER_NOTICE]}; {own[_RECLAIM]} names no Droplet and no time"
-        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {own[_OTHER_NOTICE]}"
+    if other and not around.names_ours:
+        if BULLETIN in own and not around.states_time:
+            return _OTHER_NOTICE, f"{other}; {own[_RECLAIM]} names no Droplet and no time"
+        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {other}"
     return _whose(_RECLAIM, own[_RECLAIM], around)
 
 
 def _taken_back(mail_class: MailClass, own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
     why = own[mail_class]
-    if _OTHER_NOTICE in own and not around.names_ours:
-        return _UNCLEAR, f"it says both {why} and {own[_OTHER_NOTICE]}"
+    if _other(own) and not around.names_ours:
+        return _UNCLEAR, f"it says both {why} and {_other(own)}"
     if not around.is_taken_back_for_all:
         return _UNCLEAR, f"{why}, but perhaps not of every Droplet that it names"
     return _whose(mail_class, why, around)
@@ -147,8 +165,8 @@ def _quoting(words: Words, around: Around) -> tuple[MailClass, str] | None:
 
 
 def _else(words: Words, around: Around) -> tuple[MailClass, str]:
-    if _OTHER_NOTICE in words.own:
-        return _OTHER_NOTICE, words.own[_OTHER_NOTICE]
+    if _other(words.own):
+        return _OTHER_NOTICE, _other(words.own)
     if around.names_ours and not (words.is_reply and not words.sender):
         return _UNCLEAR, "it names our Droplet, and no pattern knows what it says"
     if words.sender:

@@ -28,9 +28,11 @@ MAX_PATTERNS = 200
 MAX_FILE_BYTES = 262144
 
 TOPIC = "topic"
-"""What a pattern says of a mail about Spot Droplets; not a class of mails."""
+"""What a pattern says of a mail about Spot Droplets."""
+BULLETIN = "bulletin"
+"""What a pattern says of a mail to many."""
 
-_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), TOPIC)
+_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), BULLETIN, TOPIC)
 _WHERE: tuple[Where, ...] = ("any", "subject", "text", "sender")
 _KEYS = frozenset({"name", "says", "regex", "unless", "where"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -42,7 +44,7 @@ class Pattern:
 
     name: str
     says: str
-    """A class of mails, or `TOPIC`."""
+    """A class of mails, `BULLETIN` or `TOPIC`."""
     regex: re.Pattern[str]
     unless: re.Pattern[str] | None = None
     """What takes a statement out again."""

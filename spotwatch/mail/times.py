@@ -110,6 +110,11 @@ _MOVED_FROM = re.compile(
     r"|put back)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,4}$",
     re.IGNORECASE,
 )
+# "Postponed until" names the new start.
+_PUT_OFF = re.compile(
+    r"\b(?:delay|postpon|mov|reschedul|extend)(?:e|ed|ing)?\b.{0,60}\b(?:until|till)\W{1,3}$",
+    re.IGNORECASE,
+)
 _KEYWORD = re.compile(
     r"\b(?:start|begin|at|on|by|after|from|between|to|around|about|approximately|time|date|when|deadline|schedul"
     r"|reclaim|reclamation|interrupt|terminat|destroy|evict|preempt|shut|power|taken|take|remov|stop|end)",
@@ -201,7 +206,8 @@ def _absolute(text: str, issued_at: datetime, *, is_correction: bool) -> Iterato
         if at is None:
             continue
         covered[match.start() : match.end()] = bytes([1]) * len(match.group())
-        if _END.search(before) or _WRITTEN.search(before):
+        is_end = _END.search(before) and not (is_correction and _PUT_OFF.search(before))
+        if is_end or _WRITTEN.search(before):
             continue
         if not _KEYWORD.search(text, max(0, match.start() - _BEFORE), match.end() + _AFTER):
             continue

@@ -4,78 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from spotwatch.config import Mail as Rules
-from spotwatch.mail.judging import judge
-from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail, Mention, Proof, Proven, Reading
-from spotwatch.mail.patterns import default_patterns
-from spotwatch.mail.reading import read_mail
-from spotwatch.mail.understanding import understand
+from spotwatch.mail.model import Droplet, Mail, Proof, Proven
 from spotwatch.model import Evidence
-from tests.mail.samples import ADDRESS, DELAY, OURS, SAMPLES, SENT_AT, Sample
-
-ALL = frozenset({"from", "to", "subject", "date", "message-id"})
-SIGNED = Proof(result=Proven.YES, domain="digitalocean.com", signed_headers=ALL, findings=("it holds",))
-UNSIGNED = Proof(result=Proven.NO, findings=("no signature",))
-RULES = Rules(account_addresses=("Ops@Example.org",))
-SINGLE = replace(RULES, single_droplet_account=True)
-TEXT = "Your Spot Droplet spot-trainer-01 will be reclaimed at 2026-11-29 13:50 UTC."
-AT = SENT_AT + timedelta(minutes=110)
-
-
-def written(text: str = TEXT, *, subject: str = "Spot Droplet", **changes: Any) -> Mail:
-    """Return a mail of DigitalOcean to the account, with fields of `Mail` changed."""
-    top = ("From: no-reply@digitalocean.com", f"To: {ADDRESS}", f"Subject: {subject}", "Message-ID: <1@x>")
-    raw = "\n".join([*top, "Date: Sun, 29 Nov 2026 12:00:00 +0000", "", text]).encode()
-    return replace(read_mail(raw), **changes)
-
-
-def delivered(mail: Mail, **changes: Any) -> Delivery:
-    """Return how it came: raw, by a service that signs no mail."""
-    came = Delivery(
-        service="standard",
-        raw=mail.raw,
-        is_original=True,
-        covers_body=False,
-        replay_id="r",
-        signed_at=None,
-        received_at=(mail.date or SENT_AT) + DELAY,
-    )
-    return replace(came, **changes)
-
-
-def judged(
-    mail: Mail,
-    proof: Proof = SIGNED,
-    *droplets: Droplet,
-    rules: Rules = RULES,
-    trust_relay: bool = False,
-    now: datetime | None = None,
-    **delivery: Any,
-) -> tuple[Judgement, ...]:
-    """Return what follows."""
-    came = delivered(mail, **delivery)
-    asked = droplets or (OURS,)
-    reading = understand(mail, droplets=asked, patterns=default_patterns(), received_at=came.received_at)
-    return judge(
-        mail, proof, reading, delivery=came, rules=rules, trust_relay=trust_relay, now=now or came.received_at
-    )
-
-
-def only(*args: Any, **kwargs: Any) -> Judgement:
-    """Return the one thing that follows."""
-    found = judged(*args, **kwargs)
-    assert len(found) == 1
-    return found[0]
-
-
-def missing(judgement: Judgement) -> list[str]:
-    """Return what is said to be missing."""
-    return [line.removeprefix("missing").strip() for line in judgement.lines if line.startswith("missing")]
+from tests.mail.judgements import (
+    ALL,
+    AT,
+    RULES,
+    SIGNED,
+    SINGLE,
+    UNSIGNED,
+    follows,
+    judged,
+    missing,
+    only,
+    written,
+)
+from tests.mail.samples import DELAY, OURS, SAMPLES, SENT_AT, Sample
 
 
 @pytest.mark.hostile(36, 42, 44, 45, 48, 50, 51, 52)
@@ -93,16 +43,6 @@ def test_nothing_unsigned_does_more_than_flush(one: Sample) -> None:
     assert found.evidence is Evidence.WEAK
     wanted = {"stop": "flush", "correction": "flush", "cancel": "weak cancel"}
     assert follows(found) == wanted.get(one.follows, one.follows)
-
-
-def follows(judgement: Judgement) -> str:
-    """Return what follows from it in a word."""
-    if judgement.event == "none":
-        return judgement.result
-    is_strong = judgement.evidence is Evidence.STRONG
-    if judgement.event == "reclaim":
-        return "stop" if is_strong else "flush"
-    return judgement.event if is_strong else f"weak {judgement.event}"
 
 
 def test_a_proven_reclaim_is_strong_and_whole() -> None:
@@ -285,102 +225,3 @@ def test_a_mail_without_message_id_is_known_by_its_digest() -> None:
     mail = written(message_id="", date=None)
     found = only(mail, received_at=SENT_AT + DELAY)
     assert (found.message_key, found.signed_at) == (mail.digest, SENT_AT + DELAY)
-
-
-def test_the_lines_say_what_was_recognised_and_what_follows() -> None:
-    """For `spotwatch mail test`: about ten."""
-    assert only(written()).lines == (
-        "class       reclaim: will-be-reclaimed",
-        "names       Droplet 512345678 by its name",
-        "when        2026-11-29T13:50:00.000Z, stated: 2026-11-29 13:50 UTC",
-        "proof       proven; it holds",
-        "From        no-reply@digitalocean.com (signed)",
-        "To          ops@example.org (signed)",
-        "Subject     Spot Droplet (signed)",
-        "Date        2026-11-29T12:00:00.000Z (signed)",
-        "Message-ID  <1@x> (signed)",
-        "follows     a flush now, and a stop (save and exit) before that time",
-    )
-
-
-def test_the_lines_of_a_weak_mail_say_what_is_missing() -> None:
-    """All of it."""
-    found = only(written(message_id="", is_forwarded=True), UNSIGNED, rules=Rules())
-    assert found.lines[3] == "proof       unproven; no signature"
-    assert found.lines[8:] == (
-        "Message-ID  missing or unreadable",
-        "follows     a flush (save and go on), never a stop",
-        "missing     no signature of digitalocean.com holds",
-        "missing     mail.account_addresses is empty, so anybody's Droplet may be meant",
-        "missing     a person has forwarded it",
-    )
-
-
-@pytest.mark.parametrize(
-    ("mail", "proof", "line"),
-    [
-        (written("Lunch"), SIGNED, "nothing: it announces no reclaim"),
-        (
-            written("Spot Droplet spot-batch-07 will be reclaimed."),
-            SIGNED,
-            "nothing: it is about other Droplets",
-        ),
-        (written("The reclaim of spot-trainer-01 has been cancelled."), SIGNED, "the notice in force ends"),
-        (
-            written("The reclaim of spot-trainer-01 has been cancelled."),
-            UNSIGNED,
-            "a weak notice ends, a strong one stays",
-        ),
-        (
-            written("The reclaim of spot-trainer-01 was postponed to 2026-11-29 13:55 UTC."),
-            SIGNED,
-            "a flush now, and a stop (save and exit) before that time, which replaces the one told before",
-        ),
-    ],
-)
-def test_what_follows_is_said_in_words(mail: Mail, proof: Proof, line: str) -> None:
-    """One line each."""
-    assert f"follows     {line}" in only(mail, proof).lines
-
-
-@pytest.mark.hostile(56)
-def test_no_words_of_a_stranger_are_shown_raw() -> None:
-    """Control characters, bidi marks, braces, percent signs, lengths: on one short line each."""
-    evil = "\n\r\x1b[31m\u202e{{x}} %s " + "a" * 100_000
-    mail = Mail(
-        raw=b"",
-        header_counts={},
-        subject=evil,
-        sender=f"{evil}@digitalocean.com",
-        recipients=(evil,),
-        date=SENT_AT,
-        message_id=evil,
-        digest="d",
-        text=TEXT,
-        quoted="",
-        is_automatic=False,
-        is_forwarded=False,
-        problems=(evil,),
-    )
-    reading = Reading(
-        mail_class=understand(
-            mail, droplets=[OURS], patterns=default_patterns(), received_at=SENT_AT
-        ).mail_class,
-        class_why=evil,
-        mentions=(Mention(droplet=OURS, by="name"),),
-        at=AT,
-        at_why="stated",
-    )
-    proof = Proof(result=Proven.YES, domain=evil, findings=(evil,))
-    (found,) = judge(
-        mail,
-        proof,
-        reading,
-        delivery=delivered(mail, doubts=(evil,)),
-        rules=RULES,
-        trust_relay=False,
-        now=SENT_AT,
-    )
-    for line in (*found.lines, found.detail):
-        assert line.isprintable()
-        assert len(line) < 400

@@ -22,8 +22,8 @@ ONCE = ("from", "subject", "date", "to", "message-id", "content-type", "content-
 """Of two of these a signature covers one, and a reader may show the other (RFC 6376, section 8.15)."""
 # Without them the mail could be another's, old, for somebody else, or about something else.
 _SIGNED = ("from", "subject", "date", "to")
-# Whoever may change these chooses how the body is read. Google, which signs what DigitalOcean's people write
-# (public lists, 2020 to 2024), leaves them out, so they may be unsigned where there is one reading only.
+# Whoever may change these chooses how the body is read. RFC 6376 leaves it to signers to cover them (section
+# 5.4.1), so they may be unsigned where there is one reading only.
 _HOW_TO_READ = ("content-type", "content-transfer-encoding")
 # How far the signer's clock and ours may differ.
 _SKEW_SECONDS = 600.0

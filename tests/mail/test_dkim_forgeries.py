@@ -216,7 +216,7 @@ def test_unsigned_type_that_hides_parts_is_not_proven() -> None:
 
 
 def test_unsigned_type_of_a_plain_mail_is_proven() -> None:
-    """Google signs no Content-Type; what reads the same whatever its type says may be proven all the same."""
+    """Signers may leave Content-Type out; what reads the same whatever its type says can be proven still."""
     proof = proof_of(DO.sign(MAIL, headers=_LOOSE))
     assert proof.result is Proven.YES
     assert "content-type" not in proof.signed_headers

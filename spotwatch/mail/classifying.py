@@ -8,8 +8,9 @@ never a stop. It finds neither Droplets nor times; others say whether there are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
@@ -18,6 +19,7 @@ from spotwatch.mail.quoting import is_answer, is_passed_on
 from spotwatch.mail.regex_cost import UNLIMITED
 
 _RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
+_TAKING_BACK = frozenset({_CANCEL, _CORRECTION})
 _UNCLEAR, _OTHER_NOTICE, _OTHER = MailClass.UNCLEAR, MailClass.OTHER_NOTICE, MailClass.OTHER
 
 _ADDRESS = re.compile(r"\bhttps?://\S+", re.IGNORECASE)
@@ -65,32 +67,29 @@ class Around:
     states_time: bool
 
 
+class _Hit(NamedTuple):
+    pattern: Pattern
+    statement: str
+
+
 def read_words(mail: Mail, patterns: Patterns) -> Words:
     """Return what the words of a mail say. The subject of a reply or a forwarded mail is quoted."""
     subject = normalise(mail.subject)
     is_taken_over = is_answer(subject) or is_passed_on(subject)
     text, quoted = mail.text[:MAX_CHARACTERS], mail.quoted[:MAX_CHARACTERS]
     own_subject, quoted_subject = ("", subject) if is_taken_over else (subject, "")
-    own = _statements_of(own_subject, text)
+    hits = _hits(_statements_of(own_subject, text), patterns)
     return Words(
         own_text=f"{own_subject}\n\n{text}",
         quoted_text=f"{quoted_subject}\n\n{quoted}",
-        own=_said(own, patterns),
-        quoted=_said(_statements_of(quoted_subject, quoted), patterns),
-        taking_back=tuple(
-            statement
-            for pattern in patterns.ordered
-            if pattern.says in (_CANCEL, _CORRECTION)
-            for statement in own[pattern.where]
-            if pattern.is_in(statement)
-        ),
+        own=_first(hits),
+        quoted=_first(_hits(_statements_of(quoted_subject, quoted), patterns)),
+        taking_back=tuple(dict.fromkeys(hit.statement for hit in hits if hit.pattern.says in _TAKING_BACK)),
         change=next(
             (
-                pattern.name
-                for pattern in patterns.ordered
-                if pattern.says == _CORRECTION
-                and pattern.where != "subject"
-                and _is_said(pattern, own[pattern.where])
+                hit.pattern.name
+                for hit in hits
+                if hit.pattern.says == _CORRECTION and hit.pattern.where != "subject"
             ),
             "",
         ),
@@ -179,16 +178,27 @@ def _statements_of(subject: str, text: str) -> Mapping[Where, tuple[str, ...]]:
     return {"any": head + body, "subject": head, "text": body, "sender": ()}
 
 
-def _said(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> Mapping[str, str]:
-    said: dict[str, str] = {}
+def _hits(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> list[_Hit]:
+    """Return the first hit of each kind, and every one that takes something back."""
+    hits: list[_Hit] = []
+    found: set[str] = set()
     for pattern in patterns.ordered:
-        if pattern.says not in said and _is_said(pattern, statements[pattern.where]):
-            said[pattern.says] = pattern.name
+        if pattern.says in found and pattern.says not in _TAKING_BACK:
+            continue
+        for statement in statements[pattern.where]:
+            if pattern.is_in(statement):
+                hits.append(_Hit(pattern, statement))
+                found.add(pattern.says)
+                if pattern.says not in _TAKING_BACK:
+                    break
+    return hits
+
+
+def _first(hits: Sequence[_Hit]) -> Mapping[str, str]:
+    said: dict[str, str] = {}
+    for hit in hits:
+        said.setdefault(hit.pattern.says, hit.pattern.name)
     return said
-
-
-def _is_said(pattern: Pattern, statements: tuple[str, ...]) -> bool:
-    return any(pattern.is_in(statement) for statement in statements)
 
 
 def _statements(text: str) -> Iterator[str]:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spotwatch.mail.model import Droplet, Mail, MailClass, Reading
 from spotwatch.mail.patterns import default_patterns
@@ -164,3 +166,55 @@ def test_text_beyond_the_limit_is_not_looked_at() -> None:
     mail = written("Spot", "hello")
     reading = understood(replace(mail, text="a " * 40_000 + "spot-trainer-01 will be reclaimed."), OURS)
     assert reading.mail_class is MailClass.OTHER_NOTICE
+
+
+FRAGMENTS = (
+    *(
+        "Your Spot Droplet ",
+        "spot-trainer-01",
+        " will be reclaimed",
+        " has been cancelled",
+        "512345678",
+        " at ",
+    ),
+    *(
+        "2026-11-29 13:50 UTC",
+        " to ",
+        "24:00",
+        "-14:00",
+        "2001:db8::7",
+        "203.0.113.7/33",
+        "Affected Droplets:\n",
+    ),
+    *(
+        "\n\n",
+        ". ",
+        "in two hours",
+        "Feb 30, 9999 ",
+        "today",
+        "\u202e",
+        "\u0130",
+        "\u00b2",
+        "\U0001f4a3",
+        "#",
+        "+1 ",
+    ),
+)
+
+
+@pytest.mark.hostile(53)
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=40).map("".join),
+    signed_at=st.none() | st.datetimes(timezones=st.just(UTC)),
+)
+def test_no_text_and_no_date_breaks_it(text: str, signed_at: datetime | None) -> None:
+    """A time, where there is one, is UTC and not later than two hours after the mail came."""
+    mail = replace(written("Spot", text), date=signed_at)
+    received_at = SENT_AT + DELAY
+    reading = understand(mail, droplets=[OURS], patterns=default_patterns(), received_at=received_at)
+    if reading.at is not None:
+        assert reading.at.tzinfo is UTC
+        assert reading.at <= received_at + timedelta(hours=2)
+    else:
+        assert not reading.is_at_stated

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
+from spotwatch.mail import mailbox_bucket
 from spotwatch.mail.mailbox import BROADCAST, Address
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_client import Fetched, HttpReader, open_reader
@@ -282,6 +284,34 @@ async def test_a_bucket_that_is_away_is_asked_once_for_all_objects() -> None:
     assert len({id(one) for one in found.values()}) == 1
     with pytest.raises(Unavailable):
         await objects.put("a", b"")
+
+
+@pytest.mark.hostile(62)
+async def test_a_bucket_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on, a second poll makes no second thread, and it is asked again once it has answered."""
+    monkeypatch.setattr(mailbox_bucket, "_ANSWER_SECONDS", 0.3)
+    answering = threading.Event()
+
+    def hang(_: Call) -> None:
+        answering.wait()
+
+    with S3StandIn(hang) as stand_in:
+        objects = _bucket(stand_in)
+        before = threading.active_count()
+        first = await _one(objects)
+        assert isinstance(first, Unavailable)
+        assert "no answer within" in str(first)
+        for _ in range(5):
+            again = await _one(objects)
+            assert isinstance(again, Unavailable)
+            assert "earlier request" in str(again)
+        # One of ours, and the stand-in's own for the connection.
+        assert threading.active_count() <= before + 2
+        answering.set()
+        monkeypatch.undo()
+        async with asyncio.timeout(15):
+            while isinstance(await _one(objects), Unavailable):  # noqa: ASYNC110 - a thread sets no event
+                await asyncio.sleep(0.01)
 
 
 def test_reading_the_clients_module_brings_no_boto3() -> None:

@@ -46,7 +46,7 @@ from spotwatch.trainers import Trainers
 from spotwatch.watcher import Watcher
 from spotwatch.webhook_guard import Limits
 
-NOT_JOURNALED = frozenset({"polled", "watched", "webhook", "journal_error"})
+NOT_JOURNALED = frozenset({"polled", "measured", "watched", "webhook", "journal_error"})
 LAST_TELLING_SECONDS = 5.0
 
 

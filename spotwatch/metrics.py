@@ -151,6 +151,7 @@ class Metrics:
         self._create_fixed_series()
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, Any]], None]] = {
             "polled": self._on_polled,
+            "measured": self._on_measured,
             "noticed": lambda e, d: self.notices.labels(e.provider, d["kind"]).inc(),
             "notice_stale": lambda e, d: self.notices.labels(e.provider, d["kind"]).inc(),
             "ordered": self._on_ordered,
@@ -183,15 +184,17 @@ class Metrics:
         self.poll_seconds.labels(event.provider).observe(data["seconds"])
         if data["results"]:
             self.up.labels(event.provider).set(data["is_up"])
-        measures = data.get("measures", {})
+        if "ok" in data["results"]:
+            self.last_success.labels(event.provider).set(event.at.timestamp())
+
+    def _on_measured(self, event: Event, data: Mapping[str, Any]) -> None:
+        del event
         for gauge, name in (
             (self.heartbeat_age, "mailbox_heartbeat_age_seconds"),
             (self.clock_synced, "clock_synced"),
         ):
-            if name in measures:
-                gauge.set(measures[name])
-        if "ok" in data["results"]:
-            self.last_success.labels(event.provider).set(event.at.timestamp())
+            if name in data["measures"]:
+                gauge.set(data["measures"][name])
 
     def _on_ordered(self, event: Event, data: Mapping[str, Any]) -> None:
         del event

@@ -12,7 +12,9 @@ from typing import Any
 from spotwatch.logs import Logger
 from spotwatch.model import Event
 
-SILENT = frozenset({"polled", "watched", "snapshot", "decided", "told", "time_given", "forgotten"})
+SILENT = frozenset(
+    {"polled", "measured", "watched", "snapshot", "decided", "told", "time_given", "forgotten"}
+)
 WARNINGS = frozenset(
     {"noticed", "notice_changed", "notice_stale", "ordered", "body_kept", "status_refused", "other_machine"}
 )

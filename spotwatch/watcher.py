@@ -139,18 +139,18 @@ class Watcher:
             self._fail(name, error)
         is_up = all(signal.state in ("ok", "waiting") for signal in self.signals.values())
         self._ledger.record(
-            "polled",
-            provider=self.provider.name,
-            results=results,
-            seconds=seconds,
-            is_up=int(is_up),
-            measures=dict(self.provider.measures) if isinstance(self.provider, Measuring) else {},
+            "polled", provider=self.provider.name, results=results, seconds=seconds, is_up=int(is_up)
         )
         has_changed = self._ledger.observe(
             self.provider.name, answer, absence_withdraws=self.provider.absence_withdraws
         )
         if has_changed:
             self._wake()
+        # Last: a provider whose measuring breaks has been heard all the same.
+        if isinstance(self.provider, Measuring):
+            self._ledger.record(
+                "measured", provider=self.provider.name, measures=dict(self.provider.measures)
+            )
 
     def _fail(self, name: str, error: ProviderError) -> None:
         signal = self.signals.setdefault(name, SignalState())

@@ -131,6 +131,16 @@ def test_unknown_is_nan_not_zero(metrics: Metrics) -> None:
     assert value(metrics, "trainer_up") == 0
 
 
+def test_what_a_provider_measures_is_a_gauge(metrics: Metrics) -> None:
+    """Of names that are known; a provider without them changes nothing."""
+    measures = {"mailbox_heartbeat_age_seconds": 7.0, "clock_synced": 0.0, "another": 1.0}
+    send(metrics, "measured", "digitalocean", measures=measures)
+    send(metrics, "measured", "aws", measures={})
+    assert value(metrics, "mailbox_heartbeat_age_seconds") == 7
+    assert value(metrics, "clock_synced") == 0
+    assert value(metrics, "another") is None
+
+
 def test_up(metrics: Metrics) -> None:
     """Unknown before the first poll; a poll in which nothing was asked changes nothing."""
     up = value(metrics, "provider_up", provider="aws")

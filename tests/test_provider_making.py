@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotwatch import providers
-from spotwatch.config import Settings, Webhook
+from spotwatch.config import Mail, Settings, Webhook
 from spotwatch.errors import ConfigError
 from spotwatch.policy import Policy
 from spotwatch.provider_making import make_provider
@@ -48,6 +49,30 @@ def test_section_and_context_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made.context.policy_times == {"ends_at": "2026-12-01T00:00:00Z"}
     other: Any = make_provider(settings, "other", FakeClock(), state_dir=None)
     assert (other.config, other.context.state_dir) == ({}, None)
+
+
+def test_what_mail_needs_arrives_with_a_listener_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services, their secrets by name, rules, and whether the clock is right; nobody can post without one."""
+    monkeypatch.setattr(providers, "load", lambda _: Seen)
+    secret = tmp_path / "key"
+    secret.write_text("hunter2\n")
+    secret.chmod(0o600)
+    rules = Mail(account_addresses=("me@example.com",))
+    settings = Settings(runtime_dir=tmp_path, inbound={"mailgun": 7}, mail=rules)
+    off: Any = make_provider(settings, "one", FakeClock(), state_dir=None, environ={"A": "b"})
+    assert off.context.inbound == {}
+    listening = replace(settings, webhook=Webhook(listen="127.0.0.1:0", secret=SECRET, trust_relay=True))
+    made: Any = make_provider(listening, "one", FakeClock(), state_dir=None, environ={"A": "b"})
+    context = made.context
+    assert (context.inbound, context.mail, context.trust_relay) == ({"mailgun": 7}, rules, True)
+    assert context.read_secret(str(secret)) == "hunter2"
+    assert context.environ == {"A": "b"}
+    assert context.is_clock_synced() in {True, False, None}
+    secret.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        context.read_secret(str(secret))
 
 
 def test_secret_without_a_listener_is_not_read(tmp_path: Path) -> None:

@@ -217,3 +217,30 @@ def test_two_polls_at_once_take_turns() -> None:
         assert ages == [True, True]
 
     run_virtual(main())
+
+
+class Measured(Provider):
+    """Measures something, or breaks over it."""
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """Return one value, unless it is the third poll."""
+        if self.polls == 3:
+            raise RuntimeError("no such gauge")
+        return {"clock_synced": 1.0}
+
+
+def test_what_is_measured_is_told_and_breaks_no_poll() -> None:
+    """The answer of the poll in which it breaks has been heard before."""
+    found = Answer(notices=(NOTICE,), answered=frozenset({"a", "b"}))
+
+    async def main() -> Bench:
+        bench = Bench(GOOD)
+        bench.watcher.provider = Measured(bench.clock, GOOD, GOOD, found)  # type: ignore[assignment]
+        await bench.run(2.5)
+        return bench
+
+    bench = run_virtual(main())
+    assert [event.data["measures"] for event in bench.named("measured")] == [{"clock_synced": 1.0}] * 2
+    assert len(bench.named("noticed")) == 1
+    assert "no such gauge" in bench.named("unexpected")[0].data["error"]

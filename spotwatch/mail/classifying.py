@@ -51,6 +51,16 @@ class Words:
         """Tell whether the own words speak of a reclaim at all."""
         return _RECLAIM in self.own or _UNCLEAR in self.own
 
+    @property
+    def quotes(self) -> str:
+        """Return the pattern by which the quoted words speak of a reclaim; empty: they do not."""
+        return self.quoted.get(_RECLAIM) or self.quoted.get(_UNCLEAR) or ""
+
+    @property
+    def answers(self) -> bool:
+        """Tell whether somebody whom no pattern knows answers a mail that speaks of a reclaim."""
+        return self.is_reply and not self.sender and bool(self.quotes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
@@ -112,7 +122,7 @@ def classify(words: Words, around: Around) -> tuple[MailClass, str]:
         return _taken_back(_CORRECTION, own, around)
     if _RECLAIM in own:
         return _reclaim(own, around)
-    if _UNCLEAR in own and (around.names_ours or not _other(own)):
+    if _UNCLEAR in own and not words.answers and (around.names_ours or not _other(own)):
         return _UNCLEAR, f"no more than {own[_UNCLEAR]}"
     return _quoting(words, around) or _else(words, around)
 
@@ -153,11 +163,11 @@ def _whose(mail_class: MailClass, why: str, around: Around) -> tuple[MailClass, 
 
 def _quoting(words: Words, around: Around) -> tuple[MailClass, str] | None:
     """Return the class of a mail whose own words say nothing of a reclaim, when it quotes one."""
-    quoted = words.quoted.get(_RECLAIM) or words.quoted.get(_UNCLEAR)
-    if quoted is None or _UNCLEAR in words.own:
-        return None
-    if words.is_reply and not words.sender:
+    quoted = words.quotes
+    if words.answers:
         return _OTHER, f"a reply that quotes {quoted}"
+    if not quoted or _UNCLEAR in words.own:
+        return None
     if around.names_ours or around.quotes_ours or not around.names_others:
         return _UNCLEAR, f"{quoted}, in quoted words only"
     return _OTHER, f"it quotes {quoted} about other Droplets"

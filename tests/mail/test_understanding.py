@@ -121,9 +121,10 @@ def test_a_cancel_that_names_two_of_a_fleet_holds_for_those_in_its_sentence_only
 
 @pytest.mark.hostile(45)
 def test_a_reply_of_a_person_names_ours_and_announces_nothing() -> None:
-    """Also when the own words say something of the Droplet."""
+    """Also when the own words say something of the Droplet, or of reclaims."""
     mail = sample("reply-by-person")
-    assert understood(replace(mail, text="spot-trainer-01 is saved."), OURS).mail_class is MailClass.OTHER
+    for text in ("spot-trainer-01 is saved.", "Is this reclaim of spot-trainer-01 real?"):
+        assert understood(replace(mail, text=text), OURS).mail_class is MailClass.OTHER
 
 
 @pytest.mark.hostile(44)

@@ -32,3 +32,5 @@ class Verdict:
     """The metric label: accepted, duplicate, not_mine, ignored, unsigned, malformed, replayed, full."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """What else the answer needs, such as the challenge that makes a relay send its password."""
+    why: str = field(default="", compare=False)
+    """For our own log, said once; the peer never sees it."""

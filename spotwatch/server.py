@@ -172,6 +172,8 @@ class WebhookServer(Listener):
             return refuse(refused.status, **refused.headers)
         verdict = await self._receive(name, receiver, received)
         self._on_request(name, verdict.result)
+        if verdict.why:
+            _say_once(self._said, self._say, f"webhook {name}: {verdict.why[:200]}")
         if verdict.status == 503:  # noqa: PLR2004 - HTTP's own number
             return refuse(503, **{"Retry-After": "5"})
         if verdict.status == 404:  # noqa: PLR2004 - HTTP's own number

@@ -83,9 +83,12 @@ async def test_content_types_never_matter(hook: Hook, content_type: str) -> None
 
 async def test_the_verdict_is_the_answer_and_nothing_else(hook: Hook) -> None:
     """Unsigned callers learn the status and no reason."""
-    hook.receiver.verdict = Verdict(status=401, result="unsigned")
-    reply = await hook.send(b"x")
-    assert (reply.status, reply.body) == (401, b"401\n")
+    hook.receiver.verdict = Verdict(status=401, result="unsigned", why="mailgun: another key")
+    for _ in range(3):
+        reply = await hook.send(b"x")
+        assert (reply.status, reply.body) == (401, b"401\n")
+        assert "mailgun" not in str(reply.headers)
+    assert hook.said == ["webhook digitalocean: mailgun: another key"]
     hook.receiver.verdict = Verdict(status=503, result="full")
     assert (await hook.send(b"x")).headers["retry-after"] == "5"
 

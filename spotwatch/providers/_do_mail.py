@@ -94,7 +94,7 @@ class MailRoute:
         try:
             opened = await door.open(request, self._context)
         except Refused as refused:
-            return refused.verdict
+            return replace(refused.verdict, why=f"{name}: {refused.why}")
         if isinstance(opened, Verdict):
             return opened
         return await self._memory.kept(await self._consider(door.service, opened))
@@ -120,8 +120,9 @@ class MailRoute:
                 delivery = replace(delivery, doubts=(*delivery.doubts, _MEMORY_DOUBT))
         try:
             judgements = await self._desk.consider(delivery, [_droplet(known, known.droplet_id)], now)
-        except Malformed:
-            return Verdict(status=service.permanent_status, result="malformed")
+        except Malformed as error:
+            why = f"{service.name}: {error}"
+            return Verdict(status=service.permanent_status, result="malformed", why=why)
         if any(one.is_kept for one in judgements):
             await asyncio.to_thread(self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw)
         verdicts = [self._act(service, delivery, seen_id, one) for one in judgements]

@@ -323,7 +323,9 @@ async def test_a_mail_before_the_identity_is_known_is_kept(town: Town) -> None:
 
 async def test_what_is_no_mail_is_answered_so_that_it_does_not_come_again(office: Office) -> None:
     """Each service gives up at its own number."""
-    assert await office.mailgun(b"\x00" * 5000) == Verdict(status=406, result="malformed")
+    verdict = await office.mailgun(b"\x00" * 5000)
+    assert verdict == Verdict(status=406, result="malformed")
+    assert verdict.why.startswith("mailgun: ")
     assert await office.standard(b"\x00" * 5000) == Verdict(status=400, result="malformed")
 
 
@@ -381,10 +383,12 @@ async def test_with_a_clock_that_is_off_and_known_to_be_it_may_flush(town: Town)
             town.is_clock_synced = is_synced
             assert await pushed(hour) == replayed
             assert await office.standard(raw, signed=hour) == replayed
+            assert await office.mailgun(raw, signed=hour, token="a" * 50) == replayed
         assert await office.evidence() == []
         town.is_clock_synced = False
         assert await pushed(hour) == Verdict(status=503, result="unproven")
         assert (await office.standard(raw, signed=hour)).status == 503
+        assert (await office.mailgun(raw, signed=hour, token="a" * 50)).status == 503
         assert await office.evidence() == ["weak"]
         assert office.provider.measures["clock_synced"] == 0.0
         assert await pushed(office.ago(hours=2.1)) == replayed

@@ -103,7 +103,8 @@ class Mailgun:
             raise Refused.unsigned("the signature is by another key")
         signed_at = datetime.fromtimestamp(int(timestamp), UTC)
         age_seconds = (self._clock.now() - signed_at).total_seconds()
-        if not -self._tolerance_seconds <= age_seconds <= self._max_age_seconds:
+        longest_seconds = max(self._max_age_seconds, self._tolerance_seconds)
+        if not -self._tolerance_seconds <= age_seconds <= longest_seconds:
             raise Refused.replayed(f"signed {age_seconds:.0f} s ago")
         return signed_at, token.decode()
 

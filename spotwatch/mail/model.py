@@ -118,7 +118,10 @@ class MailClass(StrEnum):
     CANCEL = "cancel"
     CORRECTION = "correction"
     UNCLEAR = "unclear"
-    """It speaks of a reclaim and of its end, or quotes one in words of its own: flush, and keep it."""
+    """It speaks of a reclaim and of its end, quotes one, or names ours in words that no pattern knows.
+
+    It flushes, and is kept for inspection.
+    """
     OTHER_NOTICE = "other_notice"
     """DigitalOcean's, about something else: maintenance, an invoice, an alert, a newsletter."""
     OTHER = "other"

@@ -55,7 +55,7 @@ def lines(facts: Facts, event: str, evidence: Evidence, result: str) -> tuple[st
         f"Subject     {_header(facts, 'subject', mail.subject)}",
         f"Date        {_header(facts, 'date', '' if mail.date is None else to_rfc3339(mail.date))}",
         f"Message-ID  {_header(facts, 'message-id', mail.message_id)}",
-        f"follows     {_follows(event, evidence, result)}",
+        f"follows     {_follows(facts, event, evidence, result)}",
     ]
     if event != "none":
         found.extend(f"missing     {point}" for point in (*facts.doubts, *facts.faults))
@@ -84,13 +84,14 @@ def _header(facts: Facts, name: str, value: str) -> str:
     return f"{escape(value, limit=_SHOWN)} ({'signed' if is_signed else 'not signed'})"
 
 
-def _follows(event: str, evidence: Evidence, result: str) -> str:
+def _follows(facts: Facts, event: str, evidence: Evidence, result: str) -> str:
     is_strong = evidence is Evidence.STRONG
     if event == "none":
+        if result == "not_mine":
+            return "nothing: it is about other Droplets"
+        is_automatic = facts.mail.is_automatic
         return (
-            "nothing: it is about other Droplets"
-            if result == "not_mine"
-            else "nothing: it announces no reclaim"
+            f"nothing: it {'is an automatic answer or a report' if is_automatic else 'announces no reclaim'}"
         )
     if event == "cancel":
         return "the notice in force ends" if is_strong else "a weak notice ends, a strong one stays"

@@ -38,10 +38,11 @@ virtual_mailbox_domains = example.com
 virtual_transport = spotwatch
 default_transport = error
 smtpd_recipient_restrictions = reject_unauth_destination
-# A mail that was put off is tried again every second instead of every five minutes.
-queue_run_delay = 1s
-minimal_backoff_time = 1s
-maximal_backoff_time = 1s
+# A mail that was put off is tried again after five seconds instead of five minutes. After one second the
+# program that put it off may still hold it, and then Postfix waits for those five minutes.
+queue_run_delay = 2s
+minimal_backoff_time = 5s
+maximal_backoff_time = 5s
 """
 _MASTER = """
 127.0.0.1:{port} inet n - n - - smtpd

@@ -81,6 +81,7 @@ class DigitalOcean:
         self._memory = Memory()
         self._pushes = Pushes(context, self._memory, known=self._known, wake=self._arrived.set)
         self._mail: MailRoute | None = None
+        self._opening = asyncio.Lock()
         if context.inbound:
             self._open_mail()
         self._has_looked = asyncio.Event()
@@ -199,11 +200,13 @@ class DigitalOcean:
         """
         if not request.path:
             return await self._pushes.receive(request)
-        route = self._mail
-        if route is None:
-            if not self._context.webhook_secrets:
-                return Verdict(status=404, result="other")
-            route = self._open_mail()
+        if self._mail is None and not self._context.webhook_secrets:
+            return Verdict(status=404, result="other")
+        async with self._opening:
+            route = self._mail
+            if route is None:
+                # In a thread: what mail needs takes a tenth of a second to import.
+                route = await asyncio.to_thread(self._open_mail)
         return await route.receive(request)
 
     @property
@@ -242,7 +245,7 @@ class DigitalOcean:
         from spotwatch.providers._do_mail import MailRoute, make_desk  # noqa: PLC0415
         from spotwatch.providers._do_services import make_doors  # noqa: PLC0415
 
-        self._mail = MailRoute(
+        route = MailRoute(
             self._context,
             make_doors(self._context),
             make_desk(self._context),
@@ -250,7 +253,8 @@ class DigitalOcean:
             known=self._known,
             wake=self._arrived.set,
         )
-        return self._mail
+        self._mail = route
+        return route
 
     async def _take_letters(self, letters: Sequence[Letter]) -> None:
         """Take what a mailbox says; before it is known whose it is nothing is, and all is read again then."""

@@ -110,6 +110,10 @@ class BucketAccess:
 
         await self._beside(put)
 
+    def close(self) -> None:
+        """Close the connections; the next request makes new ones."""
+        self._bucket.close()
+
     def _read(self, key: str, etag: str) -> Fetched | ProviderError:
         at = self._bucket.at(self._prefix + key)
         condition = {"IfNoneMatch": etag} if etag else {}
@@ -181,7 +185,8 @@ class BucketReader:
         return await self._access.read(etags)
 
     async def close(self) -> None:
-        """Do nothing: connections close with the process."""
+        """Close the connections."""
+        self._access.close()
 
 
 class BucketObjects(BucketReader):

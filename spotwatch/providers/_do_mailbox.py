@@ -35,6 +35,7 @@ _MAX_KNOWN = 256
 _HEARTBEAT_SECONDS = 60.0
 _LONGEST_PAUSE = 2.0  # in intervals
 _SILENT_INTERVALS = 5
+_UNFORESEEN = ""  # the key of a problem that is no object's
 _MEND_SILENT = "see whether `spotwatch relay` runs and writes to this mailbox; a notice would not arrive now"
 
 
@@ -124,9 +125,20 @@ class DropletMailbox:
         return tuple(sorted(letters, key=lambda letter: letter.issued_at))
 
     async def run(self, deliver: Callable[[Sequence[Letter]], Awaitable[None]]) -> None:
-        """Poll until cancelled, and hand each poll's letters to `deliver`, an empty poll's too."""
+        """Poll until cancelled, and hand each poll's letters to `deliver`, an empty poll's too.
+
+        What goes wrong unforeseen is a problem until the next good poll, and ends nothing.
+        """
         while True:
-            await deliver(await self.poll())
+            try:
+                letters = await self.poll()
+                self._problems.pop(_UNFORESEEN, None)
+                await deliver(letters)
+            except Exception as error:  # noqa: BLE001 - a mailbox that nobody polls any more looks healthy
+                self._problems[_UNFORESEEN] = ProviderError(f"{type(error).__name__}: {error}")
+                # What was read and perhaps not taken is read again.
+                self._etags.clear()
+                self._known.clear()
             await self._clock.sleep(self.pause_seconds())
 
     async def close(self) -> None:

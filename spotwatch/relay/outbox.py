@@ -135,12 +135,11 @@ class Outbox:
                 if not any(letter.expires_at > self._clock.now() for letter in letters):
                     self._forget(to, letters)
                     continue
-                try:
-                    await self._writer.put(to, letters, now=self._clock.now())
-                except ProviderError as error:
-                    self.problem = error
-                    self._on_failed(error)
-                    if isinstance(error, Unavailable):
+                failure = await self._put(to, letters)
+                if failure is not None:
+                    self.problem = failure
+                    self._on_failed(failure)
+                    if isinstance(failure, Unavailable):
                         break
                     continue
                 has_written = True
@@ -151,6 +150,16 @@ class Outbox:
                 self.problem = None
         await self._save()
         return has_written
+
+    async def _put(self, to: Address, letters: tuple[Letter, ...]) -> ProviderError | None:
+        """Try to write letters to one address; return why they were not."""
+        try:
+            await self._writer.put(to, letters, now=self._clock.now())
+        except ProviderError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - one address must not end the sending to all others
+            return ProviderError(f"{type(error).__name__}: {error}")
+        return None
 
     def _forget(self, to: Address, letters: tuple[Letter, ...]) -> None:
         # A letter that came meanwhile has made another tuple of them, which still waits.

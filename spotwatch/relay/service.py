@@ -228,7 +228,10 @@ class Relay:
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await work()
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - one loop that ends would take the listener with it
+                self._log.error("unforeseen", problem=f"{type(error).__name__}: {error}")
             await self._clock.sleep(seconds)
 
     async def _tick(self) -> None:

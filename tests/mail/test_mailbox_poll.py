@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
 from spotwatch.mail.mailbox import BROADCAST, HEARTBEAT_KEY, Address, Heartbeat, Letter, address_of_name
+from spotwatch.mail.mailbox_client import Fetched
 from spotwatch.mail.mailbox_form import write_heartbeat, write_letters
 from spotwatch.model import Evidence
 from spotwatch.providers._do_mailbox import DropletMailbox, Whose, open_mailbox
@@ -319,6 +320,39 @@ def test_a_letter_arrives_within_one_interval() -> None:
         ((at, one),) = arrived
         assert 1001 <= at <= 1021
         assert one.evidence is Evidence.STRONG
+
+    run_virtual(main())
+
+
+def test_what_nobody_foresaw_ends_no_polling() -> None:
+    """A reader or a receiver that raises is a problem, and the letter is handed on again afterwards."""
+
+    async def main() -> None:
+        seat = _Seat()
+        seat.put(letter())
+        arrived: list[Letter] = []
+        faults = [RuntimeError("the disk is on fire"), ZeroDivisionError("of the reader")]
+        fetch = seat.objects.fetch
+
+        async def deliver(letters: Sequence[Letter]) -> None:
+            if len(faults) == 2:
+                raise faults.pop(0)
+            arrived.extend(letters)
+
+        async def failing(etags: Mapping[str, str]) -> Mapping[str, Fetched | ProviderError]:
+            if len(faults) == 1:
+                raise faults.pop()
+            return await fetch(etags)
+
+        seat.objects.fetch = failing  # type: ignore[method-assign]  # the same, once worse
+        polling = asyncio.create_task(seat.mailbox.run(deliver))
+        for says in ("RuntimeError: the disk is on fire", "ZeroDivisionError: of the reader"):
+            await asyncio.sleep(19 if says.startswith("R") else 20)
+            assert str(_problem(seat)) == says
+        await asyncio.sleep(20)
+        assert [one.to for one in arrived] == [_OURS]
+        assert _problem(seat) is None
+        polling.cancel()
 
     run_virtual(main())
 

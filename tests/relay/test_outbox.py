@@ -169,6 +169,21 @@ def test_one_address_that_is_refused_does_not_hold_up_the_others(tmp_path: Path)
     run_virtual(main())
 
 
+def test_what_nobody_foresaw_holds_up_one_address_only(tmp_path: Path) -> None:
+    """It is a problem like any other, and the rest arrives."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        mailbox.errors[Address(1)] = ZeroDivisionError("of the writer")  # type: ignore[assignment]  # not foreseen
+        outbox = _outbox(mailbox, tmp_path)
+        await outbox.post([letter(to=Address(number)) for number in (1, 2)])
+        assert await outbox.send()
+        assert set(mailbox.held) == {Address(2)}
+        assert str(outbox.problem) == "ZeroDivisionError: of the writer"
+
+    run_virtual(main())
+
+
 def test_a_letter_that_comes_while_an_older_one_is_written_is_written_too(tmp_path: Path) -> None:
     """A cancel that overtakes nothing and is not taken for the reclaim under way."""
 

@@ -27,6 +27,7 @@ from spotwatch.model import Evidence
 
 LIMIT_SECONDS = 4.0
 """For one mail, waiting included: the listener itself gives up after five."""
+_LEAST_SECONDS = 0.5
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ class MailDesk:
         self._turn = asyncio.Semaphore(1)
 
     async def consider(
-        self, delivery: Delivery, droplets: Sequence[Droplet], now: datetime
+        self, delivery: Delivery, droplets: Sequence[Droplet], now: datetime, *, spent_seconds: float = 0.0
     ) -> tuple[Judgement, ...]:
         """Return what follows from a mail: one judgement a Droplet that it names, or one for none.
 
@@ -79,11 +80,12 @@ class MailDesk:
             delivery: its service has authenticated it.
             droplets: those that it may concern.
             now: aware.
+            spent_seconds: what others have taken of the time for this mail.
 
         Raises:
             Malformed: it is no mail at all, or beyond the limits of size.
         """
-        until = asyncio.get_running_loop().time() + self._limit_seconds
+        until = asyncio.get_running_loop().time() + max(_LEAST_SECONDS, self._limit_seconds - spent_seconds)
         try:
             mail, names = await self._in_turn(until, self._read, delivery.raw, now)
             async with asyncio.timeout_at(until):

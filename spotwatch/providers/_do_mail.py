@@ -91,13 +91,17 @@ class MailRoute:
         door = self._doors.get(name)
         if door is None or more not in ("", "mime"):
             return _NOT_FOUND
+        began = asyncio.get_running_loop().time()
         try:
             opened = await door.open(request, self._context)
         except Refused as refused:
             return replace(refused.verdict, why=f"{name}: {refused.why}")
         if isinstance(opened, Verdict):
             return opened
-        return await self._memory.kept(await self._consider(door.service, opened))
+        # A service may have had to fetch the certificate of its signer first.
+        spent_seconds = asyncio.get_running_loop().time() - began
+        verdict = await self._consider(door.service, opened, spent_seconds=spent_seconds)
+        return await self._memory.kept(verdict)
 
     async def settle(self) -> None:
         """Judge what had to wait until it was known who this Droplet is."""
@@ -105,11 +109,12 @@ class MailRoute:
         for service, delivery in waiting.values():
             await self._consider(service, delivery)
 
-    async def _consider(self, service: Service, delivery: Delivery) -> Verdict:
+    async def _consider(self, service: Service, delivery: Delivery, *, spent_seconds: float = 0.0) -> Verdict:
         known, now = self._known(), self._context.clock.now()
         if known.droplet_id is None:
             return self._put_off(service, delivery)
-        seen_id = f"{service.name}:{delivery.replay_id}"
+        # With the Droplet's number: what a copied disk remembers was another's.
+        seen_id = f"{known.droplet_id}:{service.name}:{delivery.replay_id}"
         for memory in (self._memory.proven, self._memory.unproven):
             novelty = memory.novelty(seen_id, delivery.raw, signed_at=delivery.signed_at or now, now=now)
             if novelty == "duplicate":
@@ -119,12 +124,16 @@ class MailRoute:
             if novelty == "unknown":
                 delivery = replace(delivery, doubts=(*delivery.doubts, _MEMORY_DOUBT))
         try:
-            judgements = await self._desk.consider(delivery, [_droplet(known, known.droplet_id)], now)
+            judgements = await self._desk.consider(
+                delivery, [_droplet(known, known.droplet_id)], now, spent_seconds=spent_seconds
+            )
         except Malformed as error:
             why = f"{service.name}: {error}"
             return Verdict(status=service.permanent_status, result="malformed", why=why)
         if any(one.is_kept for one in judgements):
-            await asyncio.to_thread(self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw)
+            file = await asyncio.to_thread(self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw)
+            if file:
+                judgements = tuple(replace(one, detail=f"{one.detail}; kept as {file}") for one in judgements)
         verdicts = [self._act(service, delivery, seen_id, one) for one in judgements]
         # The first in this order: what is to come again, what has changed something, the rest.
         return min(verdicts, key=lambda verdict: (verdict.status != _FULL.status, -verdict.status))
@@ -136,7 +145,7 @@ class MailRoute:
                 return self._put_off(service, delivery)
             return Verdict(status=200, result=judgement.result)
         is_proven = judgement.evidence is Evidence.STRONG
-        mail_id = f"mail:{judgement.event}:{judgement.message_key}"
+        mail_id = f"{self._known().droplet_id}:{judgement.event}:{judgement.message_key}"
         known = self._known_mail(mail_id, is_proven=is_proven)
         if known is not None:
             return known

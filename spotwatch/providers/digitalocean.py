@@ -47,6 +47,7 @@ INBOX = "inbox"
 _SYS_VENDOR = "DigitalOcean"
 _DETECT_SECONDS = 1.5
 _NAN = float("nan")
+_AHEAD_SECONDS = 1200.0
 _LISTENER_MEND = (
     "set webhook.listen, and webhook.secret_files to a file made with: echo whsec_$(openssl rand -base64 32)"
 )
@@ -93,7 +94,12 @@ class DigitalOcean:
         self._memory.open(
             self._context.state_dir,
             now=self._clock.now(),
-            keep_seconds=max(KEEP_SECONDS, 2 * self._context.webhook_tolerance_seconds),
+            keep_seconds=max(
+                KEEP_SECONDS,
+                2 * self._context.webhook_tolerance_seconds,
+                # A mail counts as long as its date is young, which may lie a little ahead.
+                self._context.mail.max_age_seconds + _AHEAD_SECONDS,
+            ),
         )
         if self._config.droplet_id:
             self._memory.inbox.belong_to(self._config.droplet_id)

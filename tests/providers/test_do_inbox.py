@@ -14,9 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spotwatch.model import Evidence, Notice, to_rfc3339
+from spotwatch.ledger import Ledger
+from spotwatch.model import Answer, Evidence, Notice, to_rfc3339
 from spotwatch.providers._do_inbox import Inbox
 from spotwatch.providers._do_slot import Claim
+from spotwatch.testing import FakeClock, run_virtual
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OURS = 512345678
@@ -255,6 +257,29 @@ def test_the_cancel_of_version_1_still_counts(tmp_path: Path) -> None:
     again = inbox(path)
     assert again.take(claim(signed=4, received=6)) == "duplicate"
     assert again.take(claim(signed=6)) == "accepted"
+
+
+def test_what_a_correction_makes_of_the_cases() -> None:
+    """In one poll the new case is there and the old one ends, so that at no moment nothing is in force."""
+
+    async def main() -> None:
+        ledger, made = Ledger(FakeClock()), inbox()
+        names: list[str] = []
+        ledger.subscribe(lambda event: names.append(event.name))
+
+        def observe() -> list[str]:
+            answer = Answer(notices=made.notices, answered=frozenset({"webhook"}), cancelled=made.ended)
+            ledger.observe("digitalocean", answer, absence_withdraws=False)
+            return [case.notice.id for case in ledger.open_cases()]
+
+        made.take(claim(at=60))
+        [first] = observe()
+        made.take(claim("correction", at=100, signed=5))
+        [second] = observe()
+        assert first != second
+        assert names == ["noticed", "noticed", "withdrawn"]
+
+    run_virtual(main())
 
 
 def claims(evidence: Evidence) -> st.SearchStrategy[Claim]:

@@ -207,6 +207,31 @@ async def test_a_replay_after_a_restart_is_known(town: Town, make: Callable[...,
         assert changed == Verdict(status=406, result="replayed")
 
 
+@pytest.mark.hostile(14, 70)
+async def test_what_a_copied_disk_remembers_was_another_s(town: Town) -> None:
+    """A mail that names both Droplets is new to the second one."""
+    first = town.open()
+    raw = genuine(sent_at=first.ago(minutes=5), whom=f"{OURS} and Droplet {OURS + 1}")
+    async with first.provider:
+        assert await first.forwardemail(raw) == ACCEPTED
+    second = town.open(config=Config(endpoint=NOWHERE, droplet_id=OURS + 1))
+    async with second.provider:
+        assert await second.forwardemail(raw) == ACCEPTED
+
+
+@pytest.mark.hostile(14)
+async def test_a_mail_is_remembered_for_as_long_as_it_could_count(town: Town) -> None:
+    """Sent again after hours by whoever has a copy, by a service that signs no time, it is still known."""
+    office = town.open(max_age_seconds=86400.0)
+    async with office.provider:
+        raw = genuine(sent_at=office.ago(minutes=5))
+        assert await office.forwardemail(raw) == ACCEPTED
+        office.clock.wall_offset_seconds += 23 * 3600
+        assert await office.evidence() == []
+        assert await office.mailgun(raw) == DUPLICATE
+        assert await office.evidence() == []
+
+
 @pytest.mark.hostile(46)
 async def test_two_services_with_the_same_mail_are_one_event(office: Office) -> None:
     """It is known by its Message-ID, and by its content where it has none."""
@@ -335,8 +360,10 @@ async def test_a_mail_that_is_not_understood_is_kept_for_inspection(town: Town) 
     async with office.provider:
         text = f"Please read what we wrote about Droplet {OURS}."
         await office.mailgun(genuine(sent_at=office.ago(minutes=5), subject="About it", text=text))
-        assert await office.evidence() == ["weak"]
+        notice = await office.only()
+    assert notice.evidence is Evidence.WEAK
     [kept] = (town.state_dir / "malformed").iterdir()
+    assert notice.detail.endswith(f"kept as {kept.name}")
     assert kept.name.startswith("digitalocean-mail-")
     assert text.encode() in kept.read_bytes()
     assert kept.stat().st_mode & 0o777 == 0o600

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from spotwatch.errors import ConfigError, HandshakeError, Unavailable
+from spotwatch.errors import ConfigError, Denied, HandshakeError, ProviderError, Unavailable
 from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address, Heartbeat, Letter, join
-from spotwatch.mail.mailbox_client import Fetched, FileReader, Reader, file_root
+from spotwatch.mail.mailbox_client import FileReader, Reader, file_root
 from spotwatch.mail.mailbox_form import read_letters, write_heartbeat, write_letters
 from spotwatch.mail.mailbox_keys import SigningKey
 from spotwatch.safe_files import write_atomically
@@ -109,18 +109,42 @@ class MailboxWriter:
         await self._objects.close()
 
     async def _put(self, to: Address, letters: Sequence[Letter], now: datetime) -> None:
-        found = (await self._objects.fetch({to.key: ""}))[to.key]
-        # Denied is also what is missing, to who may not list; then what we know ourselves has to do.
-        if isinstance(found, Unavailable):
-            raise found
-        held: tuple[Letter, ...] = ()
-        if isinstance(found, Fetched) and found.state == "new":
-            held = read_letters(found.body, (self._key.public,), to=to, now=now).letters
-        joined = held
+        held = await self._held(to, now)
+        joined: tuple[Letter, ...] = held or ()
         for letter in letters:
             joined = join(joined, letter, now=now)
-        if set(joined) != set(held):
-            await self._objects.put(to.key, write_letters(joined, self._key, now=now))
+        body = write_letters(joined, self._key, now=now)
+        wanted = self._ids(self._read(body, to, now))
+        if wanted == self._ids(held or ()):
+            return
+        await self._objects.put(to.key, body)
+        # Who was told that it is written relies on it: another relay, or a bucket that lies, is seen now.
+        if held is not None and self._ids(await self._held(to, now) or ()) != wanted:
+            raise Unavailable(f"{to.key} holds something else than was written")
+
+    async def _held(self, to: Address, now: datetime) -> tuple[Letter, ...] | None:
+        """Return what the mailbox holds for `to`; None: we may not read it.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+        found = (await self._objects.fetch({to.key: ""}))[to.key]
+        if isinstance(found, Unavailable):
+            raise found
+        if isinstance(found, Denied):
+            # So is what is missing, to who may not list; then what we know ourselves has to do.
+            return None
+        if isinstance(found, ProviderError) or found.state != "new":
+            return ()
+        return self._read(found.body, to, now)
+
+    def _read(self, body: bytes, to: Address, now: datetime) -> tuple[Letter, ...]:
+        return read_letters(body, (self._key.public,), to=to, now=now).letters
+
+    @staticmethod
+    def _ids(letters: Sequence[Letter]) -> frozenset[str]:
+        """Return what tells letters apart as they are written: a moment loses its microseconds there."""
+        return frozenset(letter.letter_id for letter in letters)
 
 
 def _put(path: Path, body: bytes) -> None:

@@ -352,6 +352,22 @@ async def test_a_writer_replaces_what_is_no_object_of_ours() -> None:
     assert len(read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH).letters) == 1
 
 
+async def test_what_is_written_is_read_back() -> None:
+    """A bucket that says yes and keeps something else is found out, and the outbox tries again."""
+    objects = MemoryObjects()
+    put = objects.put
+
+    async def lie(key: str, body: bytes) -> None:
+        await put(key, body[:-20])
+
+    objects.put = lie  # type: ignore[method-assign]  # the same, but for the end
+    with pytest.raises(Unavailable, match="something else"):
+        await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
+    objects.put = put  # type: ignore[method-assign]  # as before
+    await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
+    assert len(objects.written) == 2
+
+
 async def test_a_writer_that_gets_no_answer_does_not_write() -> None:
     """Writing blindly could displace a strong letter; the outbox tries again."""
     objects = MemoryObjects(errors={_OURS.key: Unavailable("500")})

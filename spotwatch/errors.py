@@ -14,8 +14,10 @@ SpotwatchError
 └─ StoreError             the checkpoint store refused; the pointer is unmoved
    ├─ StoreMissing        there is no object of that name
    ├─ StoreConflict       an object is not the version that was expected
+   ├─ StoreSilent         the store does not answer, and was waited for as long as there was patience
    ├─ NoRoom              there is no memory for a copy of the state
    ├─ CheckpointCorrupt   an object is not what its manifest says
+   ├─ RankGone            another rank of this run has gone: nothing can be agreed on any more
    └─ RunTaken            another process has gone on with the run: stop writing
 ```
 
@@ -123,12 +125,20 @@ class StoreConflict(StoreError):
     """An object is not the version that was expected: somebody else has written it."""
 
 
+class StoreSilent(StoreError):
+    """The store does not answer, and was waited for as long as there was patience."""
+
+
 class NoRoom(StoreError):
     """There is no memory for a copy of the state."""
 
 
 class CheckpointCorrupt(StoreError):
     """An object is not what its manifest says it is."""
+
+
+class RankGone(StoreError):
+    """Another rank of this run has gone; the ranks can agree on nothing any more."""
 
 
 class RunTaken(StoreError):

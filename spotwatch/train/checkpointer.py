@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self, SupportsIndex
 
 from spotwatch.errors import ConfigError, RunTaken
-from spotwatch.train import arguments, last_save, options
+from spotwatch.train import arguments, options
 from spotwatch.train.consensus import StoppedElsewhere
 from spotwatch.train.life import Life
 from spotwatch.train.link import Link
@@ -172,7 +172,7 @@ class Checkpointer:
         self._exit_code = None
         self._wants_out = False
         self._pid = os.getpid()
-        self._saver.end()
+        self._saver.be_idle(together=self._stage is _Stage.INSIDE)
         self._link.begin()
         heart = self._link.heart
         heart.tell(phase="resuming")
@@ -287,8 +287,8 @@ class Checkpointer:
             if self._exit_code is None:
                 self._exit_code = NOT_DURABLE
                 if kind is not KeyboardInterrupt:
-                    # What was staged before the failure is sound, and worth its upload while that moves.
-                    self._saver.end(lambda: self._saver.quiet_seconds > last_save.QUIET_SECONDS)
+                    # What was staged before the failure is sound, and worth its upload while that moves here.
+                    self._saver.end_here(error)
             self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
             return
         if self._exit_code is None:

@@ -7,16 +7,19 @@ orders alone. What a stop means for the program is in `checkpointer`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from time import monotonic
 
-from spotwatch.errors import ConfigError, StoreError
+from spotwatch.errors import ConfigError, RankGone, StoreError
 from spotwatch.train.last_save import LastSave
 from spotwatch.train.life import Life
 from spotwatch.train.link import Link
 from spotwatch.train.saving import Saver
 from spotwatch.train.schedule import Schedule
 from spotwatch.train.world import Wish
+
+log = logging.getLogger("spotwatch.train")
 
 Health = bool | Callable[[], object]
 """Whether what is in memory may become the checkpoint to go on from; a function is asked only at a save."""
@@ -48,12 +51,24 @@ class Loop:
     def boundary(self, step: int, healthy: Health) -> bool:
         """Save if the ranks want it; True: they have agreed to leave now, and nothing was saved yet.
 
+        A rank that was told to stop leaves too when another has gone: there is nobody to agree with.
+
         Raises:
+            RankGone: a rank has gone, and this one was not told to stop.
             StoreError: saving has failed too often in a row.
             ConfigError: so it has, for a value that has no safe form any more.
         """
         self._link.orders.look()
         self._saver.collect()
+        try:
+            return self._step(step, healthy)
+        except RankGone as error:
+            if not self.is_stopping:
+                raise
+            log.error("leaving at step %d: %s", step, error)  # noqa: TRY400 - a trace adds nothing
+            return True
+
+    def _step(self, step: int, healthy: Health) -> bool:
         world = self._life.world
         # Whether a multiple of every_steps is due, each rank knows for itself, and all at the same step.
         wish = world.decide(step, self._wish(step), now=step >= self._schedule.next_step)
@@ -64,12 +79,19 @@ class Loop:
         return False
 
     def settle(self, step: int, healthy: Health) -> bool:
-        """Save along with ranks whose loops are longer than this one's; True: all leave because of a stop."""
+        """Save along with ranks whose loops are longer than this one's; True: all leave because of a stop.
+
+        It is over too when a rank has gone.
+        """
         while True:
-            wish = self._life.world.settle(step, self._wish(step), again=lambda: self._wish(step))
-            if wish.stop or wish.fatal or not (wish.flush or wish.due):
-                return wish.stop
-            self._act(wish, step, healthy)
+            try:
+                wish = self._life.world.settle(step, self._wish(step), again=lambda: self._wish(step))
+                if wish.stop or wish.fatal or not (wish.flush or wish.due):
+                    return wish.stop
+                self._act(wish, step, healthy)
+            except RankGone as error:
+                log.error("the loop has ended at step %d, but %s", step, error)  # noqa: TRY400 - as above
+                return self.is_stopping
             self._saver.collect()
 
     def save_at_last(self, step: int, healthy: Health) -> bool:
@@ -92,8 +114,8 @@ class Loop:
         self._give_up_if(fatal=wish.fatal)
         if (wish.due or wish.flush) and not wish.busy:
             self._saver.start(step, healthy=is_true(healthy))
-            if self._blocking:
-                self._saver.end()
+            # Given up because of a stop, it is for the last save to wait on.
+            if self._blocking and self._saver.end():
                 self._give_up_if(fatal=self._saver.has_given_up)  # on all ranks: they save and fail together
         elif wish.due:
             self._saver.skip(step)

@@ -8,7 +8,6 @@ Every rank calls the same methods at the same steps.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.handshake import Saved
 from spotwatch.train.background import Background
 from spotwatch.train.link import Link
+from spotwatch.train.movement import Movement, wait_together
 from spotwatch.train.orders import Mark
 from spotwatch.train.parts import crc32
 from spotwatch.train.publication import Published, make_durable
@@ -79,7 +79,8 @@ class Saver:
         self._staged_step = -1
         self._staged_at = 0.0
         self._told_at = 0.0
-        self._progress = (0, math.inf)
+        self._movement = Movement()
+        self._is_given_up = False
         self._saved = Saved()
         self.saved_step = -1
         """The step of the newest durable checkpoint of this life, the highest of any rank; -1: none."""
@@ -95,11 +96,6 @@ class Saver:
         return self._background.busy
 
     @property
-    def quiet_seconds(self) -> float:
-        """Return for how long the save under way has not moved; 0 while it waits for other ranks."""
-        return max(time.monotonic() - self._progress[1], 0.0)
-
-    @property
     def has_given_up(self) -> bool:
         """Tell whether so many saves have failed in a row that training is to end."""
         return self._give_up_after is not None and self._schedule.failures >= self._give_up_after
@@ -110,32 +106,55 @@ class Saver:
         return bool(self._saved.url)
 
     def begin(self, world: World, capture: Callable[[], Snapshot]) -> None:
-        """Begin a life of the run.
+        """Begin a life of the run; no save is under way.
 
         Args:
             world: the ranks that save together.
             capture: copies this rank's state; on many ranks all call it together.
         """
-        self.end()
         self._world, self._capture = world, capture
         self.saved_step = self._staged_step = -1
         self.taken = self.wants_boundary = False
         self.last_error = None
         self._saved = Saved(seq=self._saved.seq)
 
-    def end(self, is_hopeless: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for the save under way, if there is one, and take note of how it ended.
+    def end(self, is_late: Callable[[], bool] | None = None) -> bool:
+        """Wait for the save under way, if there is one, and take note of how it ended. On all ranks together.
 
         Args:
-            is_hopeless: asked now and then; True: wait no longer.
+            is_late: whether there is no more time for a store that takes nothing; None: once this process was
+                told to stop.
 
         Returns:
-            Whether none is under way any more.
+            Whether none is under way any more; the same on all ranks.
+
+        Raises:
+            RankGone: a rank has gone.
         """
-        if not self._background.join(is_hopeless):
+        if not self._wait(is_late or self._is_told):
             return False
         self.collect()
         return True
+
+    def end_here(self, why: BaseException | None = None) -> bool:
+        """Do so on this rank alone, because of `why`, and only while it moves here."""
+        if why is not None and self.busy and not self._background.done:
+            log.error("the loop is left by %r, once step %d is saved", why, self._staged_step)
+        if not self._background.join(lambda: self._movement.is_idle):
+            self._is_given_up = True
+            log.error("the save of step %d is given up: %s", self._staged_step, self._why_given_up())
+            return False
+        self.collect()
+        return True
+
+    def be_idle(self, *, together: bool) -> None:
+        """Have no save under way, before another life begins; raise `StoreError` when one hangs.
+
+        Args:
+            together: all ranks call it, inside their loops; else this one ends what it has left behind.
+        """
+        if not (self.end() if together else self.end_here()):
+            raise StoreError(f"the save before is still on its way: {self._why_given_up()}")
 
     def lose(self) -> None:
         """Write nothing any more: another process has gone on with the run. For any thread."""
@@ -157,7 +176,7 @@ class Saver:
     def start(self, step: int, *, healthy: bool) -> None:
         """Copy the state and begin to make it durable; failures are counted, not raised."""
         try:
-            self._stage(step, healthy=healthy)
+            self._stage(step, healthy=healthy, is_late=self._is_told)
         except Exception as error:  # noqa: BLE001 - as above
             self.failed(step, error)
 
@@ -173,22 +192,24 @@ class Saver:
             *(step, self._staged_step, so_far, self._schedule.skipped),
         )
 
-    def save(self, step: int, *, healthy: bool, is_hopeless: Callable[[], bool] = lambda: False) -> None:
-        """Save now; at return it is durable.
+    def save(self, step: int, *, healthy: bool, is_late: Callable[[], bool] | None = None) -> None:
+        """Save now, on all ranks together; at return it is durable.
 
         Args:
             step: so many are done.
             healthy: whether it may become the checkpoint to go on from.
-            is_hopeless: asked now and then; True: wait no longer, `busy` stays.
+            is_late: as `end` takes it; given up, `busy` stays.
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
             ConfigError: a value has no safe form any more.
         """
-        self.end()
-        self._stage(step, healthy=healthy)
-        if not self._background.join(is_hopeless):
-            raise StoreError(f"{self._registry.store.url} has taken no more for {self.quiet_seconds:.0f} s")
+        is_late = is_late or self._is_told
+        if not self.end(is_late):
+            raise StoreError(f"the save before is still on its way: {self._why_given_up()}")
+        self._stage(step, healthy=healthy, is_late=is_late)
+        if not self._wait(is_late):
+            raise StoreError(self._why_given_up())
         self._take()
 
     def adopt(self, manifest: Manifest) -> None:
@@ -222,7 +243,18 @@ class Saver:
             raise
         self._schedule.saved(done.took_seconds)
 
-    def _stage(self, step: int, *, healthy: bool) -> None:
+    def _is_told(self) -> bool:
+        return self._link.is_stopping or self.taken
+
+    def _wait(self, is_late: Callable[[], bool]) -> bool:
+        is_over = wait_together(self._world, self._background, self._movement, is_late)
+        self._is_given_up = not is_over
+        return is_over
+
+    def _why_given_up(self) -> str:
+        return self._movement.why_given_up(self._registry.store.url)
+
+    def _stage(self, step: int, *, healthy: bool, is_late: Callable[[], bool]) -> None:
         if self._capture is None:
             raise ConfigError("resume() was not called")
         mark = self._link.orders.mark()
@@ -234,10 +266,13 @@ class Saver:
         snapshot = self._capture()
         stall = time.monotonic() - self._staged_at
         job = _Job(step, mark, self._staged_at, stall, snapshot, healthy)
-        self._progress = (0, time.monotonic())
+        are_copies: list[Any] = self._world.everyone(snapshot.is_copy)
+        self._is_given_up = False
+        self._movement.begin()
         self._background.start(partial(self._work, job))
-        if not snapshot.is_copy:
-            self._background.join()  # what is uploaded is the state itself: it must not change meanwhile
+        if not all(are_copies):
+            # What some rank uploads is the state itself: it must not change meanwhile.
+            self._wait(is_late)
             stall = time.monotonic() - self._staged_at
         self._schedule.staged(step, stall)
 
@@ -245,7 +280,7 @@ class Saver:
         try:
             return self._make_durable(job)
         finally:
-            self._progress = (0, math.inf)
+            self._movement.end()
             self.wants_boundary = True
 
     def _make_durable(self, job: _Job) -> _Done:
@@ -255,7 +290,9 @@ class Saver:
         self._link.heart.tell(phase="uploading")
         on_part = partial(self._on_part, job)
         published = make_durable(
-            self._registry, self._world, job.step, job.snapshot, on_part, self._on_stage, healthy=job.healthy
+            *(self._registry, self._world, job.step, job.snapshot, on_part),
+            lambda waits: self._movement.stage(waits=waits),
+            healthy=job.healthy,
         )
         took = time.monotonic() - job.begun
         if job.healthy:
@@ -285,18 +322,16 @@ class Saver:
 
     def _on_part(self, job: _Job, sent_bytes: int) -> None:
         self._registry.lease_check()
+        if self._is_given_up and not job.snapshot.is_copy:
+            # Training may go on, and change what is being read: no checkpoint may come of it.
+            raise StoreError(self._why_given_up())
         now = time.monotonic()
-        if sent_bytes != self._progress[0]:
-            self._progress = (sent_bytes, now)
+        self._movement.sent(sent_bytes)
         if sent_bytes and now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
-            left = job.snapshot.body.size_bytes - sent_bytes
+            left = max(job.snapshot.body.size_bytes - sent_bytes, 0)
             eta = left * (now - job.begun - job.stall_seconds) / sent_bytes
             self._link.heart.tell(only_in=("uploading", "seen"), eta_seconds=max(eta, 0.0))
-
-    def _on_stage(self, waits: bool) -> None:
-        # While others are waited for, it is theirs to say that nothing moves.
-        self._progress = (self._progress[0], math.inf if waits else time.monotonic())
 
     def _note(self, published: Published, step: int, stall: float = 0.0, took: float = 0.0) -> None:
         self._saved = Saved(

@@ -80,14 +80,21 @@ class World(Protocol):
         """Return every rank's value, by rank. For the training thread.
 
         Raises:
-            StoreError: a rank has gone, or did not answer in time.
+            RankGone: a rank has gone, or did not answer in time.
         """
 
     def everyone_behind(self, value: JSON) -> list[JSON]:
         """Return every rank's value, by rank. For the thread that saves, and for no other.
 
         Raises:
-            StoreError: as above.
+            RankGone: as above.
+        """
+
+    def greatest(self, values: list[int]) -> list[int]:
+        """Return the greatest of each integer over all ranks. For the training thread.
+
+        Raises:
+            RankGone: as above.
         """
 
     def close(self) -> None:
@@ -122,6 +129,10 @@ class Alone:
     def everyone_behind(self, value: JSON) -> list[JSON]:
         """Return the one value."""
         return [value]
+
+    def greatest(self, values: list[int]) -> list[int]:
+        """Return the values."""
+        return values
 
     def close(self) -> None:
         """Nothing is pending."""

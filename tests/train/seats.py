@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from spotwatch.errors import StoreError
+from spotwatch.errors import RankGone
 from spotwatch.model import JSON
 from spotwatch.train.world import Alone
 
@@ -17,39 +17,70 @@ T = TypeVar("T")
 _SECONDS = 15.0
 
 
-class Seat(Alone):
-    """One rank's view of a run.
+class Table:
+    """Where the ranks of a run meet; one thread of each.
 
     Args:
-        rank: which.
-        rows: a place for each rank's value.
-        barrier: of all ranks.
+        size: how many ranks.
     """
 
-    def __init__(self, rank: int, rows: list[str], barrier: threading.Barrier) -> None:
-        self.rank = rank
-        self.size = len(rows)
-        self.is_first = rank == 0
-        self.speaks = rank == 0
-        self.rounds = 0
-        self._rows = rows
-        self._barrier = barrier
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._rows = [""] * size
+        self._barrier = threading.Barrier(size)
 
-    def everyone(self, value: JSON) -> list[JSON]:
+    def meet(self, rank: int, value: JSON) -> list[JSON]:
         """Return every rank's value; a rank that never comes is a rank that has gone."""
-        self.rounds += 1
-        self._rows[self.rank] = json.dumps(value)
+        self._rows[rank] = json.dumps(value)
         try:
             self._barrier.wait(_SECONDS)
             rows = [json.loads(row) for row in self._rows]
             self._barrier.wait(_SECONDS)
         except threading.BrokenBarrierError:
-            raise StoreError("a rank has gone") from None
+            raise RankGone("a rank has gone") from None
         return rows
 
     def leave(self) -> None:
-        """Be gone, as a rank that was killed."""
+        """Be left by a rank."""
         self._barrier.abort()
+
+
+class Seat(Alone):
+    """One rank's view of a run.
+
+    Args:
+        rank: which.
+        front: where the training threads meet.
+        behind: where the saving threads meet.
+    """
+
+    def __init__(self, rank: int, front: Table, behind: Table) -> None:
+        self.rank = rank
+        self.size = front.size
+        self.is_first = rank == 0
+        self.speaks = rank == 0
+        self.rounds = 0
+        self._front = front
+        self._behind = behind
+
+    def everyone(self, value: JSON) -> list[JSON]:
+        """Return every rank's value."""
+        self.rounds += 1
+        return self._front.meet(self.rank, value)
+
+    def everyone_behind(self, value: JSON) -> list[JSON]:
+        """Return every rank's value, in the saving threads."""
+        return self._behind.meet(self.rank, value)
+
+    def greatest(self, values: list[int]) -> list[int]:
+        """Return the greatest of each integer."""
+        rows: list[list[int]] = self.everyone(list(values))  # type: ignore[assignment]  # what all have sent
+        return [max(column) for column in zip(*rows, strict=True)]
+
+    def leave(self) -> None:
+        """Be gone, as a rank that was killed."""
+        self._front.leave()
+        self._behind.leave()
 
 
 def play(size: int, act: Callable[[Seat], T]) -> list[T | Exception]:
@@ -57,8 +88,8 @@ def play(size: int, act: Callable[[Seat], T]) -> list[T | Exception]:
 
     That all of them met the same number of times is checked: else some would have waited for ever.
     """
-    rows, barrier = [""] * size, threading.Barrier(size)
-    seats = [Seat(rank, rows, barrier) for rank in range(size)]
+    front, behind = Table(size), Table(size)
+    seats = [Seat(rank, front, behind) for rank in range(size)]
     results: list[T | Exception] = [AssertionError("never ended")] * size
 
     def run(seat: Seat) -> None:

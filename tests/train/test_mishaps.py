@@ -14,7 +14,7 @@ import pytest
 
 from spotwatch.errors import ConfigError
 from spotwatch.model import Do
-from spotwatch.train import last_save
+from spotwatch.train import last_save, movement
 from spotwatch.train.lease.lease import read
 from spotwatch.train.parts import Body
 from spotwatch.train.store import OnPart
@@ -94,7 +94,7 @@ def test_a_store_that_hangs_does_not_hold_up_the_exit(make: Make, tmp_path: Path
         freed.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_save, "QUIET_SECONDS", 0.5)
+        patch.setattr(movement, "QUIET_SECONDS", 0.5)
         patch.setattr(last_save, "_TRIES_SECONDS", 0.2)
         ck, counter = make(store, every_steps=1, blocking=False)
         ck.resume()
@@ -134,7 +134,7 @@ def test_a_pointer_that_hangs_does_not_hold_up_the_exit_either(make: Make, tmp_p
         freed.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_save, "QUIET_SECONDS", 0.5)
+        patch.setattr(movement, "QUIET_SECONDS", 0.5)
         patch.setattr(last_save, "_TRIES_SECONDS", 0.2)
         ck, counter = make(store, every_steps=1000)
         ck.resume()

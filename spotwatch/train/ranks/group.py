@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from spotwatch.clock import SystemClock
-from spotwatch.errors import StoreError
+from spotwatch.errors import RankGone, StoreError
 from spotwatch.model import JSON, to_rfc3339
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class Round:
         """Return the greatest of each integer over all ranks.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         _wait(self._work)
         return [int(value) for value in self._values.tolist()]
 
     def is_over_within(self, limit_seconds: float) -> bool:
-        """Tell whether all ranks answer within a time; raise `StoreError` when one has gone."""
+        """Tell whether all ranks answer within a time; raise `RankGone` when one has gone."""
         return _wait(self._work, limit_seconds)
 
 
@@ -79,7 +79,7 @@ class Group:
         """Send integers to all ranks and return at once.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         import torch  # noqa: PLC0415 - as above
         import torch.distributed as dist  # noqa: PLC0415 - as above
@@ -95,7 +95,7 @@ class Group:
         """Return every rank's value, by rank.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         body = json.dumps(value).encode()
         head = len(body).to_bytes(_LENGTH_BYTES, "little")
@@ -149,7 +149,7 @@ def _wait(work: Work, limit_seconds: float | None = None) -> bool:
     try:
         work.wait()
     except RuntimeError as error:
-        raise _gone(error) from error
+        raise _gone(error, monotonic() - begun_at) from error
     return True
 
 
@@ -176,7 +176,11 @@ def _call() -> str:
     return f"{name}(){where}"
 
 
-def _gone(error: RuntimeError) -> StoreError:
-    return StoreError(
-        f"a rank of this run has gone, or has not answered for {_LONGEST_WAIT_HOURS} hours: {error}"
+def _gone(error: RuntimeError, waited_seconds: float = 0.0) -> RankGone:
+    is_saving = current_thread().name.startswith(_OWN_THREADS)
+    deed = "the save that is under way" if is_saving else _call()
+    is_silent = waited_seconds >= _LONGEST_WAIT_HOURS * 3600
+    what = f"not answered for {_LONGEST_WAIT_HOURS} hours" if is_silent else "gone"
+    return RankGone(
+        f"a rank of this run has {what}: it was waited for in {deed}, for {waited_seconds:.0f} s: {error}"
     )

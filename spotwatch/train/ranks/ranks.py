@@ -129,7 +129,7 @@ class Ranks:
                 comes first, if there is something to do about it.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
             ConfigError: the ranks count different steps.
         """
         self._measure()
@@ -147,7 +147,7 @@ class Ranks:
             wish: of this rank, as things are now that it has acted on what `decide` said.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         if self._is_round_due and not self._last.is_slow:
             self._begin(step, wish, left=False)
@@ -171,7 +171,7 @@ class Ranks:
             again: asked before each further round, for orders that arrive while waiting; None: `wish` stands.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         if self._pending is None and self._last.ends:
             return self._last.wish
@@ -187,7 +187,7 @@ class Ranks:
         """Return every rank's value, by rank. For the training thread.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         return self.front.gather(value)
 
@@ -195,10 +195,18 @@ class Ranks:
         """Return every rank's value, by rank. For the saving thread.
 
         Raises:
-            StoreError: a rank has gone.
+            RankGone: a rank has gone.
         """
         with self._saving:
             return self._behind.gather(value)
+
+    def greatest(self, values: list[int]) -> list[int]:
+        """Return the greatest of each integer over all ranks. For the training thread.
+
+        Raises:
+            RankGone: a rank has gone.
+        """
+        return self.front.begin(values).wait()
 
     def close(self) -> None:
         """Wait for what is under way, for 10 s at most, and disconnect; only this may be called again."""

@@ -217,7 +217,7 @@ def raises(world: Ranks) -> Any:
                 os._exit(0)
             world.propose(step, Wish())
     except SpotwatchError as error:
-        return [str(error)[:40], time.monotonic() - began]
+        return [f"{type(error).__name__}: {error}", time.monotonic() - began]
     return "nobody noticed"
 
 

@@ -368,13 +368,17 @@ def _open(tmp_path: Path, **options: str) -> DropletMailbox:
     )
 
 
-async def test_a_mailbox_opens_from_settings(tmp_path: Path) -> None:
+def test_a_mailbox_opens_from_settings(tmp_path: Path) -> None:
     """Address and keys as a configuration holds them are enough for a directory."""
-    mailbox = _open(tmp_path)
     (tmp_path / "reclaims").mkdir()
     (tmp_path / _OURS.key).write_bytes(write_letters([letter()], KEY, now=EPOCH))
-    assert [one.to for one in await mailbox.poll()] == [_OURS]
-    await mailbox.close()
+
+    async def main() -> None:
+        mailbox = _open(tmp_path)
+        assert [one.to for one in await mailbox.poll()] == [_OURS]
+        await mailbox.close()
+
+    run_virtual(main())
 
 
 def test_a_mailbox_without_keys_is_refused(tmp_path: Path) -> None:

@@ -92,9 +92,11 @@ def test_a_relay_gone_mad_raises_nothing(changed: dict[str, object]) -> None:
 @st.composite
 def _letters(draw: st.DrawFn) -> Letter:
     event = draw(st.sampled_from(["reclaim", "cancel", "correction"]))
-    issued_at = EPOCH - timedelta(minutes=draw(st.integers(0, 170)))
+    minutes = draw(st.integers(0, 170))
+    issued_at = EPOCH - timedelta(minutes=minutes)
     at = None if event == "cancel" else EPOCH + timedelta(minutes=draw(st.integers(1, 120)))
-    made = letter(event, issued_at=issued_at, at=at, message=f"m{draw(st.integers(0, 9))}")  # type: ignore[arg-type]  # one of the three
+    # Copies of one mail have one date.
+    made = letter(event, issued_at=issued_at, at=at, message=f"m{minutes}")  # type: ignore[arg-type]  # one of the three
     evidence = draw(st.sampled_from(list(Evidence)))
     return replace(made, evidence=evidence, expires_at=expiry(at, EPOCH))
 

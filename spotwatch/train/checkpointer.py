@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from enum import Enum, auto
 from time import monotonic
 from types import TracebackType
 from typing import Self, SupportsIndex
 
 from spotwatch.errors import ConfigError, RunTaken
-from spotwatch.train import arguments, options
+from spotwatch.train import arguments, options, usage
 from spotwatch.train.consensus import StoppedElsewhere
 from spotwatch.train.life import Life
 from spotwatch.train.link import Link
@@ -36,19 +35,6 @@ FINISHED = 0
 DURABLE = 75
 NOT_DURABLE = 76
 TAKEN = 77
-
-_NOT_RESUMED = (
-    "resume() was not called: call it before the loop, also for a run that begins (it returns 0 then); "
-    "without it a save could put the run back to an earlier step"
-)
-_ENTERED_BEFORE = "this Checkpointer's `with` was entered before: call resume() again, or make another one"
-
-
-class _Stage(Enum):
-    NEW = auto()
-    RESUMED = auto()
-    INSIDE = auto()
-    LEFT = auto()
 
 
 class _StopAskedError(Exception):
@@ -125,7 +111,7 @@ class Checkpointer:
             on_lost=self._on_lost,
         )
         self._allow_fresh = allow_fresh or options.is_set(env, "SPOTWATCH_ALLOW_FRESH")
-        self._stage = _Stage.NEW
+        self._usage = usage.Usage()
         self._step = -1
         self._healthy: Health = True
         self._wants_out = False
@@ -152,8 +138,7 @@ class Checkpointer:
         Raises:
             ConfigError: an object can be neither read nor restored, or `resume` was called already.
         """
-        if self._stage in (_Stage.RESUMED, _Stage.INSIDE):
-            raise ConfigError("track() after resume(): what it names would be saved, and was not restored")
+        self._usage.track()
         self._state.track(objects)
 
     def resume(self) -> int:
@@ -164,15 +149,20 @@ class Checkpointer:
 
         Raises:
             SystemExit: a stop is in force; 75 when a durable checkpoint exists, 76 when there is none.
-            StoreError: the store cannot be read, or no checkpoint in it can be used.
-            ConfigError: something that is tracked cannot be saved.
+            StoreError: the store cannot be read, or no checkpoint in it can be used; or, inside the loop,
+                there is none yet.
+            ConfigError: something that is tracked cannot be saved, or another thread has entered `with`.
         """
         if self._state.is_empty:
             raise ConfigError("nothing is tracked; call track(model=..., optimizer=...) before resume()")
+        self._usage.resume()
         self._exit_code = None
         self._wants_out = False
         self._pid = os.getpid()
-        self._saver.be_idle(together=self._stage is _Stage.INSIDE)
+        self._saver.be_idle(together=self._usage.is_inside)
+        if self._usage.is_inside:
+            can_return = self._saver.has_durable or self._saver.taken
+            self._usage.go_back(possible=any(self._life.world.everyone(can_return)))
         self._link.begin()
         heart = self._link.heart
         heart.tell(phase="resuming")
@@ -182,6 +172,7 @@ class Checkpointer:
                 lambda why: heart.tell(phase="waiting", error=why[:500]),
                 allow_fresh=self._allow_fresh,
             )
+            self._usage.go_back(possible=manifest is not None)
         except (_StopAskedError, StoppedElsewhere):
             raise SystemExit(self._stopped_early()) from None
         except BaseException as error:
@@ -197,8 +188,7 @@ class Checkpointer:
             # No work is unsaved, so an order to save is answered. A flag touched by hand has its save.
             mark = self._link.orders.mark()
             self._saver.answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
-        if self._stage is not _Stage.INSIDE:
-            self._stage = _Stage.RESUMED
+        self._usage.resumed()
         self._schedule.reclaim_every_seconds = self._life.reclaim_every_seconds
         self._schedule.begin(self._step)
         heart.count_from(self._step)
@@ -212,7 +202,8 @@ class Checkpointer:
         """Say that `step` steps are done; save when due. True: leave the loop, the save is made.
 
         Args:
-            step: how many; the same on all ranks.
+            step: how many, over the whole run; the same on all ranks, and never fewer than before. A saved
+                one is saved again at the end only if this was called with it again.
             healthy: False, or a function that returns it (asked at a save only), for a state that must not
                 become the checkpoint to go on from, such as one after a loss that is not finite: it is kept
                 aside, and LATEST stays. On many ranks one False is enough.
@@ -220,10 +211,11 @@ class Checkpointer:
         Raises:
             StoreError: saving has failed `give_up_after` times in a row.
             ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number from 0
-                to 10**15 - 1 (at each call, also when nothing is due), or `resume` was not called.
+                to 10**15 - 1, or below the last one (at each call, also when nothing is due); or `resume` was
+                not called, or another thread trains.
         """
-        if type(step) is not int or not 0 <= step <= MOST_STEPS:
-            step = arguments.steps(step)
+        if type(step) is not int or not self._step < step <= MOST_STEPS:
+            step = self._checked(step)
         self._step = step
         self._healthy = healthy
         self._wants_out = False
@@ -255,17 +247,14 @@ class Checkpointer:
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
-            ConfigError: a value has no safe form, `step` is no whole number, or `resume` was not called.
+            ConfigError: a value has no safe form, or what `step` raises it for.
         """
-        if self._stage in (_Stage.NEW, _Stage.LEFT):
-            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
-        self._step = arguments.steps(step)
+        self._usage.save("save")
+        self._step = self._checked(step)
         self._saver.save(self._step, healthy=is_true(healthy))
 
     def __enter__(self) -> Self:
-        if self._stage is not _Stage.RESUMED:
-            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
-        self._stage = _Stage.INSIDE
+        self._usage.enter()
         self._link.begin()
         return self
 
@@ -274,7 +263,7 @@ class Checkpointer:
     ) -> None:
         if os.getpid() != self._pid:
             return  # a child that was forked inside the loop: run, status and signals are its parent's
-        self._stage = _Stage.LEFT
+        self._usage.leave()
         try:
             self._leave(kind, error)
         except BaseException as failure:
@@ -286,6 +275,7 @@ class Checkpointer:
             # After step() said True its verdict stands, also when the loop is left by sys.exit.
             if self._exit_code is None:
                 self._exit_code = NOT_DURABLE
+                usage.warn_of_exit(error)
                 if kind is not KeyboardInterrupt:
                     # What was staged before the failure is sound, and worth its upload while that moves here.
                     self._saver.end_here(error)
@@ -297,13 +287,19 @@ class Checkpointer:
             self._conclude(durable=durable, finished=not (self._wants_out or is_stopping))
         self._end({FINISHED: "finished", DURABLE: "durable"}.get(self.exit_code, "failed"))
 
+    def _checked(self, step: SupportsIndex) -> int:
+        number = usage.steps_after(step, self._step)
+        if number == self._step:
+            self._saver.changes += 1
+        return number
+
     def _boundary(self, step: int) -> bool:
-        if self._stage in (_Stage.NEW, _Stage.LEFT):
-            raise ConfigError(_NOT_RESUMED if self._stage is _Stage.NEW else _ENTERED_BEFORE)
+        self._usage.save("step")
         if not self._loop.boundary(step, self._healthy):
             if self._is_first:
                 # Only now an optimizer has all its state: the buffer is made ready for the first save.
                 self._is_first = False
+                self._usage.warn_of_no_with()
                 self._each_is_boundary = self._life.world.size > 1
                 self._life.warm()
             return False

@@ -77,7 +77,8 @@ class LastSave:
             return False
         # A rank whose loop was shorter takes part in the last save of the others.
         last = max(row[2] for row in rows)
-        if all(self._world.everyone(last == saver.saved_step)):
+        is_saved = (last, saver.changes) == (saver.saved_step, saver.saved_changes)
+        if all(self._world.everyone(is_saved)):
             saver.answer(self._link.orders.mark())
             return True
         self._schedule.failures = 0

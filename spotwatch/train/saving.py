@@ -44,6 +44,7 @@ class _Job:
     stall_seconds: float
     snapshot: Snapshot
     healthy: bool
+    changes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Saver:
         self._saved = Saved()
         self.saved_step = -1
         """The step of the newest durable checkpoint of this life, the highest of any rank; -1: none."""
+        self.changes = self.saved_changes = 0
+        """How often training went on without counting: then a save of the same step is of another state."""
         self.taken = False
         """Another process has gone on with the run: nothing is written any more."""
         self.last_error: Exception | None = None
@@ -113,7 +116,7 @@ class Saver:
             capture: copies this rank's state; on many ranks all call it together.
         """
         self._world, self._capture = world, capture
-        self.saved_step = self._staged_step = -1
+        self.saved_step, self.saved_changes, self._staged_step, self.changes = -1, 0, -1, 0
         self.taken = self.wants_boundary = False
         self.last_error = None
         self._saved = Saved(seq=self._saved.seq)
@@ -265,7 +268,7 @@ class Saver:
         step = max(row[1] for row in rows)
         snapshot = self._capture()
         stall = time.monotonic() - self._staged_at
-        job = _Job(step, mark, self._staged_at, stall, snapshot, healthy)
+        job = _Job(step, mark, self._staged_at, stall, snapshot, healthy, self.changes)
         are_copies: list[Any] = self._world.everyone(snapshot.is_copy)
         self._is_given_up = False
         self._movement.begin()
@@ -296,7 +299,7 @@ class Saver:
         )
         took = time.monotonic() - job.begun
         if job.healthy:
-            self.saved_step = job.step
+            self.saved_step, self.saved_changes = job.step, job.changes
             self._note(published, job.step, job.stall_seconds if job.snapshot.is_copy else took, took)
         self._tell_of(job)
         log.info(

@@ -286,13 +286,13 @@ def test_a_step_with_nothing_due_is_cheap(make: Make) -> None:
     ck, _ = make(every_steps=10**9)
     ck.resume()
     with ck:
-        best = min(_time_steps(ck) for _ in range(5))
+        best = min(_time_steps(ck, 1000 * turn) for turn in range(5))
     assert best < 20e-6
 
 
-def _time_steps(ck: Checkpointer) -> float:
+def _time_steps(ck: Checkpointer, begin: int) -> float:
     begun = time.perf_counter()
-    for step in range(1000):
+    for step in range(begin, begin + 1000):
         ck.step(step)
     return (time.perf_counter() - begun) / 1000
 

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flood of mail into the provider, one in a hundred genuine, and what it did to notices, memory and loop.
 
-Lag is our own share: of the time by which a tick of the loop came late, at most what this process has
-computed since the tick before, in any thread. So other load on the machine does not count; and it is compared
-with how fast the machine is at plain Python, so that a slow one is not called a fault of ours. It holds no
-test.
+It holds no test.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import gc
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,11 +20,11 @@ from pathlib import Path
 from spotwatch.clock import SystemClock
 from spotwatch.config import Mail
 from spotwatch.mail.inbound import mailgun
-from spotwatch.memory import settle_memory
 from spotwatch.model import Notice
 from spotwatch.providers import Context, Received, Verdict
 from spotwatch.providers.digitalocean import Config, DigitalOcean
 from spotwatch.webhooks import signed_headers
+from tests.lag import Lag, watching
 from tests.mail import name_server
 from tests.mail.inbound import requests_mailgun
 from tests.mail.making import ACCOUNT, OURS, SIGNER, genuine, plain, zone
@@ -40,9 +35,6 @@ STRANGER = bytes(range(100, 132))
 GENUINE_SHARE = 100
 _PEERS = 16
 """How many post at the same time; the listener lets in 32."""
-_TICK_SECONDS = 0.005
-# A million additions of integers on the machine where 100 ms were set as the limit.
-_NOMINAL_SECONDS = 0.035
 
 
 @dataclass(slots=True)
@@ -59,44 +51,13 @@ class Outcome:
     """Mails in the memory of what is proven."""
     earliest: datetime | None = None
     """The earliest time in a genuine mail."""
-    worst_lag_seconds: float = 0.0
-    slowness: float = 1.0
+    lag: Lag | None = None
     grown_bytes: int = 0
 
 
 def resident_bytes() -> int:
     """Return the memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def slowness() -> float:
-    """Return how many times slower than the nominal machine this one computes, at least 1."""
-    began = time.process_time()
-    total = 0
-    for number in range(1_000_000):
-        total += number
-    return max(1.0, (time.process_time() - began) / _NOMINAL_SECONDS)
-
-
-@contextlib.asynccontextmanager
-async def lag_watch(outcome: Outcome) -> AsyncIterator[None]:
-    """Keep the worst lag of the loop meanwhile."""
-
-    async def tick() -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due, computed = loop.time() + _TICK_SECONDS, time.process_time()
-            await asyncio.sleep(_TICK_SECONDS)
-            ours = min(loop.time() - due, time.process_time() - computed)
-            outcome.worst_lag_seconds = max(outcome.worst_lag_seconds, ours)
-
-    ticking = asyncio.create_task(tick())
-    try:
-        yield
-    finally:
-        ticking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await ticking
 
 
 class Forger:
@@ -166,7 +127,7 @@ class Flood:
         soon = self._now + timedelta(minutes=4)
         self._stolen = genuine(sent_at=self._now, at=soon, message_id="<stolen@digitalocean.com>")
         self._genuine = [self._make_genuine(number) for number in range(count // GENUINE_SHARE)]
-        self.outcome = Outcome(genuine=count // GENUINE_SHARE, slowness=slowness())
+        self.outcome = Outcome(genuine=count // GENUINE_SHARE)
 
     async def run(self) -> Outcome:
         """Post all, and return what became of it."""
@@ -184,7 +145,7 @@ class Flood:
                     settled_bytes = resident_bytes()
                 await self._look()
 
-        async with lag_watch(outcome), asyncio.TaskGroup() as group:
+        async with watching() as outcome.lag, asyncio.TaskGroup() as group:
             for _ in range(_PEERS):
                 group.create_task(peer())
         outcome.grown_bytes = resident_bytes() - settled_bytes
@@ -252,10 +213,4 @@ async def flood(count: int, state_dir: Path, *, seed: int) -> Outcome:
         )
         config = Config(endpoint="http://127.0.0.1:1", droplet_id=OURS, names=("spot-trainer-01",))
         async with DigitalOcean(config, context) as provider:
-            made = Flood(provider, count, random.Random(seed))
-            # As the daemon does after its start: the collector leaves alone what a test run has loaded.
-            settle_memory()
-            try:
-                return await made.run()
-            finally:
-                gc.unfreeze()
+            return await Flood(provider, count, random.Random(seed)).run()

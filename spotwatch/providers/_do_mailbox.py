@@ -115,7 +115,8 @@ class DropletMailbox:
             self._etags.clear()
             self._known.clear()
         addresses = {one.key: one for one in _addresses(whose)}
-        keys = [*([HEARTBEAT_KEY] if self._wants_heartbeat() else []), *addresses]
+        # The letters first: when the mailbox stops answering, the rest of a poll is not asked.
+        keys = [*addresses, *([HEARTBEAT_KEY] if self._wants_heartbeat() else [])]
         found = dict(await self._reader.fetch({key: self._etags.get(key, "") for key in keys}))
         self._problems = {key: kept for key, kept in self._problems.items() if key not in found}
         self._take_heartbeat(found.pop(HEARTBEAT_KEY, None))

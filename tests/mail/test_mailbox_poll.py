@@ -98,6 +98,7 @@ def test_an_unchanged_object_is_asked_for_by_its_etag() -> None:
         assert first[_OURS.key] == ""
         assert all(asked[_OURS.key] for asked in later)
         assert [HEARTBEAT_KEY in asked for asked in seat.objects.asked] == [True, False, False, True]
+        assert [next(iter(first)), list(first)[-1]] == [_OURS.key, HEARTBEAT_KEY]
 
     run_virtual(main())
 

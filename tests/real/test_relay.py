@@ -122,6 +122,22 @@ def _reading(server: S3Server) -> Any:
     return boto3.session.Session().client("s3", **options)
 
 
+async def test_a_bucket_of_spaces_is_the_same_bucket(weed: S3Server) -> None:
+    """By its own variables, and never by the one that names the checkpoints' bucket."""
+    environ = {
+        "SPACES_KEY": KEY,
+        "SPACES_SECRET": SECRET,
+        "SPACES_ENDPOINT": weed.endpoint,
+        "SPACES_BUCKET": "checkpoints",
+    }
+    objects = BucketObjects(*bucket_of(f"spaces://{BUCKET}/box", environ))
+    await objects.put("by-spaces", b"here")
+    found = (await _objects(weed).fetch({"by-spaces": ""}))["by-spaces"]
+    assert isinstance(found, Fetched)
+    assert found.body == b"here"
+    await objects.close()
+
+
 async def test_a_bucket_that_is_not_there_is_unavailable() -> None:
     """Nobody listens at its endpoint."""
     environ = {

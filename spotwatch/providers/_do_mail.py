@@ -141,14 +141,16 @@ class MailRoute:
     def _act(self, service: Service, delivery: Delivery, seen_id: str, judgement: Judgement) -> Verdict:
         """Put what follows from a mail into the inbox."""
         if judgement.event == "none":
-            if judgement.result == "not_mine" and not self._known().is_whole:
+            known = self._known()
+            if judgement.result == "not_mine" and not (known.is_whole or known.names):
+                # It may name us by a hostname that is not known yet.
                 return self._put_off(service, delivery)
             return Verdict(status=200, result=judgement.result)
         is_proven = judgement.evidence is Evidence.STRONG
         mail_id = f"{self._known().droplet_id}:{judgement.event}:{judgement.message_key}"
-        known = self._known_mail(mail_id, is_proven=is_proven)
-        if known is not None:
-            return known
+        answer = self._known_mail(mail_id, is_proven=is_proven)
+        if answer is not None:
+            return answer
         outcome = self._memory.inbox.take(
             Claim(
                 event=judgement.event,

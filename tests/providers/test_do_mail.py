@@ -316,11 +316,18 @@ async def test_a_mail_that_names_nobody_may_only_flush(town: Town) -> None:
         assert await alone.evidence() == ["strong", "weak"]
 
 
-async def test_a_mail_about_another_droplet_is_not_ours(office: Office) -> None:
+@pytest.mark.parametrize(
+    ("names", "status", "result"), [(("spot-trainer-01",), 200, "not_mine"), ((), 503, "pending")]
+)
+async def test_a_mail_about_another_droplet_is_not_ours(
+    town: Town, names: tuple[str, ...], status: int, result: str
+) -> None:
     """Where it is not known yet what this one is called, it waits instead."""
-    raw = genuine(sent_at=office.ago(minutes=5), whom="else-02")
-    assert await office.mailgun(raw) == Verdict(status=503, result="pending")
-    assert await office.evidence() == []
+    office = town.open(config=Config(endpoint=NOWHERE, droplet_id=OURS, names=names))
+    async with office.provider:
+        raw = genuine(sent_at=office.ago(minutes=5), whom=f"else-02 (Droplet ID: {OURS + 1})")
+        assert await office.mailgun(raw) == Verdict(status=status, result=result)
+        assert await office.evidence() == []
 
 
 @pytest.mark.hostile(42)

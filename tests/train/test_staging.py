@@ -60,6 +60,11 @@ def test_the_same_memory_is_given_again(staging: Staging) -> None:
         assert bytes(again[:5]) == b"hello"
 
 
+def test_nothing_fits_into_it(staging: Staging) -> None:
+    """A state without tensors is restored like any other."""
+    assert len(staging.reserve(0, margin_bytes=0)) == 0
+
+
 def test_it_grows_and_never_shrinks(staging: Staging) -> None:
     """A larger wish keeps the contents, and the old view sees the same memory through the same descriptor."""
     old = staging.reserve(MIB)

@@ -152,7 +152,8 @@ class Staging:
         self._close_fd()
 
     def _grow(self, size_bytes: int, margin_bytes: int) -> None:
-        wanted = -(-(size_bytes + size_bytes // _SLACK) // _ROUND_BYTES) * _ROUND_BYTES
+        # A state without tensors takes none of it, and nothing cannot be mapped.
+        wanted = -(-max(size_bytes + size_bytes // _SLACK, 1) // _ROUND_BYTES) * _ROUND_BYTES
         # The slack is memory only once it is written to, which a buffer that is just large enough never sees.
         taken = wanted if margin_bytes else size_bytes
         more = taken - (self.size_bytes if self._fd is not None else 0)

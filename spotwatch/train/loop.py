@@ -58,7 +58,6 @@ class Loop:
             StoreError: saving has failed too often in a row.
             ConfigError: so it has, for a value that has no safe form any more.
         """
-        self._link.orders.look()
         self._saver.collect()
         try:
             return self._step(step, healthy)
@@ -76,6 +75,9 @@ class Loop:
             return True
         self._act(wish, step, healthy)
         world.propose(step, self._wish(step))
+        if world.is_first and (problem := self._schedule.broken_bound()):
+            log.warning("%s", problem)
+            self._link.heart.tell(error=problem)
         return False
 
     def settle(self, step: int, healthy: Health) -> bool:

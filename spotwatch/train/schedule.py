@@ -29,7 +29,8 @@ class Schedule:
         every: `"auto"`, from what was measured.
         every_steps: at each multiple of it; replaces `every`.
         every_seconds: replaces `every`.
-        max_lost_seconds: what a loss without notice may cost at worst; only with `"auto"`.
+        max_lost_seconds: what a loss without notice may cost at worst; only with `"auto"`. The first step is
+            due then, so that it is known what a save takes.
 
     Raises:
         ConfigError: two are given, or one is not positive.
@@ -58,6 +59,8 @@ class Schedule:
         self._stalls: deque[float] = deque(maxlen=_LAST_SAVES)
         self._saves: deque[float] = deque(maxlen=_LAST_SAVES)
         self._begun = (0, math.nan)
+        self._begun_by_save = self._is_step_measured = False
+        self._is_bound_told = False
         self._step_seconds = 0.0
         self.reclaim_every_seconds = RECLAIM_EVERY_SECONDS
         """The mean time between losses without notice."""
@@ -90,8 +93,12 @@ class Schedule:
         """Count from `step`, which needs no save."""
         self.pause_until = -math.inf
         self.failures = 0
-        self._begun = (step, time.monotonic())
+        self._begun, self._begun_by_save = (step, time.monotonic()), False
+        self._is_bound_told = False
         self._count_from(step)
+        if self._is_bounded and not self._saves:
+            # Nothing is known of saves, and an interval that is too long cannot be taken back.
+            self.next_step = step + 1
 
     def end(self) -> None:
         """Count no longer."""
@@ -104,7 +111,9 @@ class Schedule:
         now = time.monotonic()
         if step > before:
             self._step_seconds = max(now - since - stall_seconds, 0.0) / (step - before)
-        self._begun = (step, now)
+        # A first step may have compiled, and waited for its data: it says nothing of the others.
+        self._is_step_measured = self._begun_by_save and step > before
+        self._begun, self._begun_by_save = (step, now), True
         self._count_from(step)
 
     def saved(self, save_seconds: float) -> None:
@@ -112,6 +121,9 @@ class Schedule:
         self._saves.append(save_seconds)
         self.pause_until = -math.inf
         self.failures = 0
+        if self._is_bounded:
+            # The moment was chosen when less was known of how long a save takes.
+            self.next_at = min(self.next_at, self._begun[1] + self.interval_seconds)
 
     def skip(self, step: int, so_far_seconds: float | None) -> None:
         """Pass over the save that is due after `step`.
@@ -136,6 +148,28 @@ class Schedule:
         self.pause_until = time.monotonic() + pause
         self.next_at = min(self.next_at, self.pause_until)
         return pause
+
+    def broken_bound(self) -> str:
+        """Return, once in a life, that `max_lost_seconds` cannot be kept, and why; else nothing."""
+        if self._is_bound_told or not (self._is_bounded and self._saves):
+            return ""
+        save_seconds = max(self._saves)
+        step_seconds = self._step_seconds if self._is_step_measured else 0.0
+        # No save begins before the one before is durable, nor within a step.
+        at_risk = save_seconds
+        if step_seconds > 0:
+            at_risk = step_seconds * max(math.ceil(save_seconds / step_seconds), 1)
+        if save_seconds + at_risk <= self._max_lost_seconds:
+            return ""
+        self._is_bound_told = True
+        return (
+            f"max_lost_seconds={self._max_lost_seconds:g} cannot be kept: a save takes {save_seconds:.1f} s "
+            f"and a step {step_seconds:.1f} s, so a loss may cost {save_seconds + at_risk:.1f} s of work"
+        )
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._max_lost_seconds < math.inf
 
     def _count_from(self, step: int) -> None:
         if self._every_steps is not None:

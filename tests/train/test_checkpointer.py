@@ -58,6 +58,24 @@ def test_seconds(make: Make, tmp_path: Path) -> None:
     assert step > 10
 
 
+def test_a_bound_that_cannot_be_kept_is_said(
+    make: Make, daemon: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In log and status, after the first step, which is saved to find out; and once only."""
+    ck, counter = make(max_lost_seconds=1e-6)
+    ck.resume()
+    with ck:
+        counter.train(0)
+        ck.step(1)
+        assert daemon.status().saved.step == 1
+        assert daemon.status().error.startswith("max_lost_seconds=1e-06 cannot be kept: a save takes ")
+        for step in (2, 3):
+            counter.train(step)
+            ck.step(step)
+    assert ck.exit_code == 0
+    assert len([r for r in caplog.records if "cannot be kept" in r.message]) == 1
+
+
 def test_a_finished_run_finishes_again(make: Make, tmp_path: Path) -> None:
     """The command of a finished run does nothing and exits 0."""
     ck, counter = make(every_steps=10)

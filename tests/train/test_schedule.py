@@ -9,6 +9,7 @@ import time
 import pytest
 
 from spotwatch.errors import ConfigError
+from spotwatch.train import schedule as schedule_module
 from spotwatch.train.schedule import Schedule, pause_seconds
 
 
@@ -79,11 +80,131 @@ def test_what_may_be_lost_bounds_the_interval() -> None:
     """The interval, the way to the store and a step together are no longer than the user allows."""
     schedule = Schedule("auto", None, None, max_lost_seconds=50.0)
     schedule.begin(0)
+    assert schedule.next_step == 1  # nothing is known yet
     schedule.saved(5.0)
     assert schedule.interval_seconds == 45
     for other in ({"every_steps": 5}, {"every_seconds": 5.0}):
         with pytest.raises(ConfigError, match="max_lost_seconds"):
             Schedule("auto", other.get("every_steps"), other.get("every_seconds"), 50.0)  # type: ignore[arg-type]
+
+
+class Played:
+    """A run on a clock of its own: steps and saves take what a test says, and what is at risk is noted.
+
+    Args:
+        max_lost_seconds: what the user allows.
+        step_seconds: what a step takes.
+        save_seconds: what a save takes until it is durable.
+    """
+
+    def __init__(self, max_lost_seconds: float, step_seconds: float, save_seconds: float) -> None:
+        self.schedule = Schedule("auto", None, None, max_lost_seconds)
+        self.step_seconds = step_seconds
+        self.save_seconds = save_seconds
+        self.now = 1000.0
+        self.step = 0
+        self.worst_seconds = 0.0
+        self.told: list[str] = []
+        self.saved_steps: list[int] = []
+        self._safe_until = self.now
+        self._save: tuple[float, float] | None = None
+
+    def monotonic(self) -> float:
+        """Return the moment, in place of `time`."""
+        return self.now
+
+    def begin(self, step: int = 0) -> None:
+        """Begin a life."""
+        self.schedule.begin(step)
+        self.step, self._safe_until, self._save = step, self.now, None
+
+    def train(self, steps: int) -> None:
+        """Take so many steps, and do at the end of each what the loop does."""
+        for _ in range(steps):
+            self.step += 1
+            self.now += self.step_seconds
+            self._end_step()
+
+    def _end_step(self) -> None:
+        schedule = self.schedule
+        if self._save is not None and self._save[1] <= self.now:
+            begun, ended = self._save
+            self._note(ended)
+            self._safe_until, self._save = begun, None
+            schedule.saved(ended - begun)
+        self._note(self.now)
+        if self.now >= schedule.next_at or self.step >= schedule.next_step:
+            if self._save is not None:
+                schedule.skip(self.step, self.now - self._save[0])
+            else:
+                self.saved_steps.append(self.step)
+                self._save = (self.now, self.now + self.save_seconds)
+                schedule.staged(self.step, 0.0)
+        if problem := schedule.broken_bound():
+            self.told.append(problem)
+
+    def _note(self, at: float) -> None:
+        self.worst_seconds = max(self.worst_seconds, at - self._safe_until)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "step", "save"),
+    [(8, 2, 1), (8, 2, 3.1), (8, 2, 2.9), (60, 0.5, 20), (60, 0.01, 0.1), (300, 20, 90), (10, 3, 0.5)],
+)
+def test_in_no_life_more_is_lost_than_allowed(
+    monkeypatch: pytest.MonkeyPatch, allowed: float, step: float, save: float
+) -> None:
+    """From the first step of the first life on, before anything is known of saves, and in the next life."""
+    run = Played(allowed, step, save)
+    monkeypatch.setattr(schedule_module, "time", run)
+    for _ in range(2):
+        run.begin(run.step)
+        run.train(int(10 * allowed / step))
+    assert run.worst_seconds <= allowed + 1e-6
+    assert not run.told
+    assert len(run.saved_steps) < 25 * allowed / (allowed - save - step)
+
+
+@pytest.mark.parametrize(("allowed", "step", "save"), [(8, 0.1, 5), (8, 7, 2), (8, 9, 0.1)])
+def test_a_bound_that_cannot_be_kept_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, allowed: float, step: float, save: float
+) -> None:
+    """With the figures that break it, as soon as they are known, and once more in the next life."""
+    run = Played(allowed, step, save)
+    monkeypatch.setattr(schedule_module, "time", run)
+    run.begin()
+    run.train(200)
+    assert [f"max_lost_seconds={allowed} cannot be kept" in told for told in run.told] == [True]
+    assert run.worst_seconds > allowed
+    run.begin(run.step)
+    run.train(200)
+    assert len(run.told) == 2
+
+
+def test_a_slow_first_step_breaks_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have compiled; nothing is told of it, and the steps after it are measured by themselves."""
+    run = Played(30, 1, 3)
+    monkeypatch.setattr(schedule_module, "time", run)
+    run.begin()
+    run.step_seconds = 40.0
+    run.train(1)
+    assert run.saved_steps == [1]
+    run.step_seconds = 1.0
+    run.train(100)
+    assert not run.told
+    assert run.schedule.interval_seconds == pytest.approx(26)
+
+
+def test_a_save_that_becomes_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is still on its way, for the work at risk grows meanwhile."""
+    run = Played(20, 1, 2)
+    monkeypatch.setattr(schedule_module, "time", run)
+    run.begin()
+    run.train(50)
+    run.save_seconds = 500.0
+    assert not run.told
+    run.train(100)
+    assert len(run.told) == 1
 
 
 def test_pauses_grow_to_a_minute() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from spotwatch.handshake import FLAG, ORDER, Order
 from spotwatch.model import Do
 from spotwatch.safe_files import write_atomically
 from spotwatch.train import Checkpointer
+from spotwatch.train.orders import Orders
 from spotwatch.train.signals import STOPPING
 from spotwatch.train.stores.directory import DirectoryStore
 
@@ -305,3 +307,26 @@ def test_a_stop_is_seen_while_saves_fail(make: Make, tmp_path: Path, daemon: Dae
         assert ck.step(2)
     assert ck.exit_code == 75
     assert daemon.status().saved.seq == 6
+
+
+def test_the_loop_looks_at_no_files(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread does; where many ranks have something to do at the end of each step, that costs no file."""
+    look = Orders.look
+    looks: list[str] = []
+
+    def counted(orders: Orders) -> None:
+        looks.append(threading.current_thread().name)
+        look(orders)
+
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+    with ck:
+        counter.train(0)
+        ck.step(1)
+        ck._each_is_boundary = True  # as on many ranks
+        monkeypatch.setattr(Orders, "look", counted)
+        for step in range(2, 100):
+            ck.step(step)
+        assert "MainThread" not in looks
+        monkeypatch.undo()
+    assert ck.exit_code == 0

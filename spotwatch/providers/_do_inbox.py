@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,9 @@ from spotwatch.providers._do_message import read_id
 from spotwatch.providers._do_slot import Claim, Slot
 
 _VERSION = 2
+# Begun anew it would be another notice, whose first flush nothing holds up: whoever forges cancels must not
+# make a trainer save more often than the ten minutes that lie between two flushes without proof.
+_LEAST_WEAK = timedelta(seconds=600)
 
 Outcome = Literal["accepted", "duplicate", "refused"]
 
@@ -72,7 +75,7 @@ class Inbox:
 
         Returns:
             accepted: something has changed. duplicate: it says nothing new, or is overtaken. refused: an
-            unproven cancel of a proven notice.
+            unproven cancel of a proven notice, or of one that has just come.
         """
         if self._superseded_at is not None and claim.signed_at < self._superseded_at:
             return "duplicate"
@@ -103,6 +106,9 @@ class Inbox:
     def _take_weak(self, claim: Claim) -> Outcome:
         if claim.event != "cancel":
             return "accepted" if self._weak.put(claim, self._owner) else "duplicate"
+        weak = self._weak.notice
+        if weak is not None and claim.received_at < weak.seen_at + _LEAST_WEAK:
+            return "refused"
         has_ended = self._weak.is_older_than(claim.signed_at) and self._weak.end()
         if self._strong.notice is not None:
             return "refused"

@@ -156,12 +156,24 @@ def test_a_weak_cancel_ends_a_weak_notice_only() -> None:
     """It is refused where something proven stays in force, and by then the weak notice is gone."""
     made = inbox()
     made.take(claim(evidence=WEAK))
-    assert made.take(claim("cancel", WEAK, at=None, signed=5)) == "accepted"
+    assert made.take(claim("cancel", WEAK, at=None, signed=10)) == "accepted"
     assert not made.notices
-    made.take(claim())
-    made.take(claim(evidence=WEAK))
-    assert made.take(claim("cancel", WEAK, at=None, signed=5)) == "refused"
+    made.take(claim(signed=11))
+    made.take(claim(evidence=WEAK, signed=11))
+    assert made.take(claim("cancel", WEAK, at=None, signed=21)) == "refused"
     assert [notice.evidence for notice in made.notices] == [STRONG]
+
+
+def test_weak_cancels_do_not_make_weak_notices_more_frequent() -> None:
+    """Each new one is flushed at once: so a forger who alternates gets no more than one in ten minutes."""
+    made = inbox()
+    ids: set[str] = set()
+    for number in range(3600):
+        at = number / 60
+        made.take(claim(evidence=WEAK, signed=at))
+        ids.update(notice.id for notice in made.notices)
+        made.take(claim("cancel", WEAK, at=None, signed=at))
+    assert 6 <= len(ids) <= 7
 
 
 @pytest.mark.hostile(48)

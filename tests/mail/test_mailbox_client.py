@@ -16,19 +16,14 @@ from aiohttp import web
 
 from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
 from spotwatch.mail import mailbox_bucket
-from spotwatch.mail.mailbox import BROADCAST, Address
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_client import Fetched, HttpReader, open_reader
-from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES, read_letters
-from spotwatch.mail.mailbox_writer import FileObjects, MailboxWriter, open_objects
-from spotwatch.testing import EPOCH
-from tests.mail.letters import HOUR, KEY, OURS, MemoryObjects, letter
+from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES
+from spotwatch.mail.mailbox_writer import FileObjects, open_objects
 from tests.quiet import serving
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 
 _KEYS = {"SPACES_KEY": "k", "SPACES_SECRET": "s", "SPACES_REGION": "nyc3"}
-_OURS = Address(OURS)
-
 Handler = Callable[[web.Request], web.StreamResponse]
 
 
@@ -325,60 +320,3 @@ def test_reading_the_clients_module_brings_no_boto3() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-async def test_a_writer_joins_what_the_mailbox_holds() -> None:
-    """A relay that has lost its own state, or stands beside another one, displaces nothing."""
-    objects = MemoryObjects()
-    strong, weak = letter(), letter(evidence="weak", issued_at=EPOCH + HOUR, message="m2")
-    await MailboxWriter(objects, KEY).put(_OURS, [strong], now=EPOCH)
-    await MailboxWriter(objects, KEY).put(_OURS, [weak], now=EPOCH)
-    opened = read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH)
-    assert [str(one.evidence) for one in opened.letters] == ["strong", "weak"]
-
-
-async def test_a_writer_does_not_write_what_is_there() -> None:
-    """The same mail once more changes no object, so that no Droplet reads it again."""
-    objects = MemoryObjects()
-    for _ in range(3):
-        await MailboxWriter(objects, KEY).put(BROADCAST, [letter(to=BROADCAST, evidence="weak")], now=EPOCH)
-    assert objects.written == [BROADCAST.key]
-
-
-async def test_a_writer_replaces_what_is_no_object_of_ours() -> None:
-    """Rubbish in a letter's place must not keep a letter out."""
-    objects = MemoryObjects(objects={_OURS.key: b"rubbish"})
-    await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
-    assert len(read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH).letters) == 1
-
-
-async def test_what_is_written_is_read_back() -> None:
-    """A bucket that says yes and keeps something else is found out, and the outbox tries again."""
-    objects = MemoryObjects()
-    put = objects.put
-
-    async def lie(key: str, body: bytes) -> None:
-        await put(key, body[:-20])
-
-    objects.put = lie  # type: ignore[method-assign]  # the same, but for the end
-    with pytest.raises(Unavailable, match="something else"):
-        await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
-    objects.put = put  # type: ignore[method-assign]  # as before
-    await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
-    assert len(objects.written) == 2
-
-
-async def test_a_writer_that_gets_no_answer_does_not_write() -> None:
-    """Writing blindly could displace a strong letter; the outbox tries again."""
-    objects = MemoryObjects(errors={_OURS.key: Unavailable("500")})
-    with pytest.raises(Unavailable):
-        await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
-    assert objects.written == []
-
-
-async def test_a_writer_that_may_not_read_writes_what_it_knows() -> None:
-    """Who may not list is told 403 of an object that is not there yet: no reason to keep a letter back."""
-    reply = refusal(403, "AccessDenied")
-    with S3StandIn(lambda call: reply if call.method == "GET" else None) as stand_in:
-        await MailboxWriter(_bucket(stand_in), KEY).put(_OURS, [letter()], now=EPOCH)
-        assert [call.method for call in stand_in.calls] == ["GET", "PUT"]

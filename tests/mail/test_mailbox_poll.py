@@ -4,55 +4,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
-from spotwatch.mail.mailbox import BROADCAST, HEARTBEAT_KEY, Address, Heartbeat, Letter, address_of_name
-from spotwatch.mail.mailbox_client import Fetched
-from spotwatch.mail.mailbox_form import write_heartbeat, write_letters
+from spotwatch.errors import ConfigError, Malformed
+from spotwatch.mail.mailbox import BROADCAST, HEARTBEAT_KEY, Address, Letter, address_of_name
+from spotwatch.mail.mailbox_form import write_letters
 from spotwatch.model import Evidence
 from spotwatch.providers._do_mailbox import DropletMailbox, Whose, open_mailbox
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
-from tests.mail.letters import HOUR, KEY, OURS, STRANGER, MemoryObjects, letter
+from tests.mail.letters import HOUR, KEY, OURS, STRANGER, letter
+from tests.mail.seat import Seat
 
 _OURS = Address(OURS)
-
-
-class _Seat:
-    """A mailbox in memory and the Droplet that polls it."""
-
-    def __init__(self, *, whose: Whose | None = Whose(droplet_id=OURS, names=("spot-1",))) -> None:  # noqa: B008 - frozen
-        self.objects = MemoryObjects()
-        self.clock = FakeClock()
-        self.whose = whose
-        self.chance = 0.0
-        self.mailbox = self.opened()
-        self.beat()
-
-    def opened(self) -> DropletMailbox:
-        """Return a mailbox as a daemon that has just started sees it."""
-        return DropletMailbox(
-            self.objects, [KEY.public], self.clock, whose=lambda: self.whose, chance=lambda: self.chance
-        )
-
-    def beat(self, *, minutes: float = 0.0) -> None:
-        """Let the relay live at that time."""
-        at = EPOCH + HOUR * (minutes / 60)
-        self.objects.objects[HEARTBEAT_KEY] = write_heartbeat(Heartbeat(at=at, interval_seconds=60.0), KEY)
-
-    def put(self, *letters: Letter) -> None:
-        """Let the relay write what is in force for one address."""
-        self.objects.objects[letters[0].to.key] = write_letters(letters, KEY, now=EPOCH)
 
 
 def test_each_letter_is_handed_on_once() -> None:
     """Ours, one to our name and one to everybody come once, and again only after a restart."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         assert await seat.mailbox.poll() == ()
         assert seat.mailbox.problem is None
         seat.put(letter())
@@ -76,7 +49,7 @@ def test_an_etag_that_flaps_brings_no_letter_twice() -> None:
     """A store that gives the same object another ETag each time makes work, and no news."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         seat.objects.flaps = True
         seat.put(letter())
         assert len(await seat.mailbox.poll()) == 1
@@ -89,7 +62,7 @@ def test_an_unchanged_object_is_asked_for_by_its_etag() -> None:
     """After the first reading each poll names what it has; the sign of life is asked for once a minute."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         seat.put(letter())
         for _ in range(4):
             await seat.mailbox.poll()
@@ -108,7 +81,7 @@ def test_another_droplet_on_a_copied_disk_begins_anew() -> None:
     """When the machine turns out to be another Droplet, that one's letters are read, all of them."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         seat.put(letter())
         seat.put(letter(to=Address(7)))
         assert [one.to for one in await seat.mailbox.poll()] == [_OURS]
@@ -122,7 +95,7 @@ def test_before_we_know_who_we_are_we_hear_what_is_for_everybody() -> None:
     """A broadcast needs no identity; once there is one, all that concerns us is told, that once more."""
 
     async def main() -> None:
-        seat = _Seat(whose=None)
+        seat = Seat(whose=None)
         seat.put(letter())
         seat.put(letter(to=BROADCAST, evidence="weak", message="m2"))
         assert [one.to for one in await seat.mailbox.poll()] == [BROADCAST]
@@ -148,7 +121,7 @@ def test_a_bad_object_is_a_problem_until_it_is_mended(raw: bytes) -> None:
     """It hides nobody else's letters, is asked for again each time, and the good one that follows is read."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         seat.objects.objects[_OURS.key] = raw
         seat.put(letter(to=BROADCAST, evidence="weak"))
         assert [one.to for one in await seat.mailbox.poll()] == [BROADCAST]
@@ -167,138 +140,10 @@ def test_a_later_version_is_weak_and_an_expired_letter_is_nothing() -> None:
     """Both are read without a problem: one may cost a save, the other nothing."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         seat.put(letter(issued_at=EPOCH - 9 * HOUR))
         assert await seat.mailbox.poll() == ()
         assert seat.mailbox.problem is None
-
-    run_virtual(main())
-
-
-@pytest.mark.hostile(67, 69)
-@pytest.mark.parametrize("error", [Denied("403"), Unavailable("503 SlowDown"), Malformed("redirect")])
-def test_a_mailbox_that_refuses_everything_is_a_problem(error: Denied | Unavailable | Malformed) -> None:
-    """The reason is told, nothing is raised, and letters are read when it answers again."""
-
-    async def main() -> None:
-        seat = _Seat()
-        seat.objects.errors[""] = error
-        for _ in range(3):
-            assert await seat.mailbox.poll() == ()
-            assert seat.mailbox.problem is error
-        seat.objects.errors.clear()
-        seat.put(letter())
-        assert len(await seat.mailbox.poll()) == 1
-        assert seat.mailbox.problem is None
-
-    run_virtual(main())
-
-
-def test_what_is_denied_beside_a_readable_sign_of_life_is_not_there() -> None:
-    """A key that may read but not list is told 403 of every letter that does not exist."""
-
-    async def main() -> None:
-        seat = _Seat()
-        seat.objects.errors[_OURS.key] = Denied("403")
-        assert await seat.mailbox.poll() == ()
-        assert seat.mailbox.problem is None
-        del seat.objects.errors[_OURS.key]
-        seat.put(letter())
-        assert len(await seat.mailbox.poll()) == 1
-
-    run_virtual(main())
-
-
-def test_a_key_that_was_taken_away_is_a_problem_within_a_minute() -> None:
-    """Once the sign of life is refused as well, the credentials are what is wrong."""
-
-    async def main() -> None:
-        seat = _Seat()
-        await seat.mailbox.poll()
-        seat.objects.errors[""] = Denied("403")
-        for _ in range(3):
-            await seat.clock.sleep(20)
-            await seat.mailbox.poll()
-        assert isinstance(seat.mailbox.problem, Denied)
-
-    run_virtual(main())
-
-
-def test_a_silent_relay_is_a_problem() -> None:
-    """Its age is a measure from the first, and after ten minutes a reason to look."""
-
-    async def main() -> None:
-        seat = _Seat()
-        assert seat.mailbox.heartbeat_age_seconds is None
-        assert "not been read yet" in str(seat.mailbox.problem)
-        await seat.mailbox.poll()
-        await seat.clock.sleep(300)
-        assert _age(seat) == 300
-        await seat.mailbox.poll()
-        assert _problem(seat) is None
-        await seat.clock.sleep(301)
-        await seat.mailbox.poll()
-        assert "silent for 601 s" in str(_problem(seat))
-        seat.beat(minutes=10)
-        await seat.clock.sleep(60)
-        await seat.mailbox.poll()
-        assert _problem(seat) is None
-
-    run_virtual(main())
-
-
-def _problem(seat: _Seat) -> ProviderError | None:
-    """Return the problem anew: a type checker takes a property for a constant."""
-    return seat.mailbox.problem
-
-
-def _age(seat: _Seat) -> float | None:
-    """Return the age anew, likewise."""
-    return seat.mailbox.heartbeat_age_seconds
-
-
-def test_no_relay_at_all_is_a_problem() -> None:
-    """A mailbox that is empty, or another one than the relay writes to, does not look healthy."""
-
-    async def main() -> None:
-        seat = _Seat()
-        seat.objects.objects.clear()
-        await seat.mailbox.poll()
-        assert "no sign of life" in str(seat.mailbox.problem)
-
-    run_virtual(main())
-
-
-def test_a_forged_sign_of_life_is_none() -> None:
-    """Only the relay's key can say that the relay lives."""
-
-    async def main() -> None:
-        seat = _Seat()
-        beat = Heartbeat(at=EPOCH, interval_seconds=60.0)
-        seat.objects.objects[HEARTBEAT_KEY] = write_heartbeat(beat, STRANGER)
-        await seat.mailbox.poll()
-        assert seat.mailbox.heartbeat_age_seconds is None
-        assert isinstance(seat.mailbox.problem, Malformed)
-
-    run_virtual(main())
-
-
-def test_polls_keep_their_pace() -> None:
-    """Twenty seconds at most, jitter only shortens it, and a mailbox that is away at most doubles it."""
-
-    async def main() -> None:
-        seat = _Seat()
-        assert seat.mailbox.pause_seconds() == 20
-        seat.chance = 1.0
-        assert seat.mailbox.pause_seconds() == 15
-        seat.chance = 0.0
-        seat.objects.errors[""] = Unavailable("gone")
-        for _ in range(10):
-            await seat.mailbox.poll()
-        assert seat.mailbox.pause_seconds() == 40
-        seat.objects.errors[""] = Denied("403")
-        await seat.mailbox.poll()
-        assert seat.mailbox.pause_seconds() == 20
 
     run_virtual(main())
 
@@ -307,7 +152,7 @@ def test_a_letter_arrives_within_one_interval() -> None:
     """However long the daemon has been polling, what is written is handed on 20 s later at the latest."""
 
     async def main() -> None:
-        seat = _Seat()
+        seat = Seat()
         arrived: list[tuple[float, Letter]] = []
 
         async def deliver(letters: Sequence[Letter]) -> None:
@@ -321,39 +166,6 @@ def test_a_letter_arrives_within_one_interval() -> None:
         ((at, one),) = arrived
         assert 1001 <= at <= 1021
         assert one.evidence is Evidence.STRONG
-
-    run_virtual(main())
-
-
-def test_what_nobody_foresaw_ends_no_polling() -> None:
-    """A reader or a receiver that raises is a problem, and the letter is handed on again afterwards."""
-
-    async def main() -> None:
-        seat = _Seat()
-        seat.put(letter())
-        arrived: list[Letter] = []
-        faults = [RuntimeError("the disk is on fire"), ZeroDivisionError("of the reader")]
-        fetch = seat.objects.fetch
-
-        async def deliver(letters: Sequence[Letter]) -> None:
-            if len(faults) == 2:
-                raise faults.pop(0)
-            arrived.extend(letters)
-
-        async def failing(etags: Mapping[str, str]) -> Mapping[str, Fetched | ProviderError]:
-            if len(faults) == 1:
-                raise faults.pop()
-            return await fetch(etags)
-
-        seat.objects.fetch = failing  # type: ignore[method-assign]  # the same, once worse
-        polling = asyncio.create_task(seat.mailbox.run(deliver))
-        for says in ("RuntimeError: the disk is on fire", "ZeroDivisionError: of the reader"):
-            await asyncio.sleep(19 if says.startswith("R") else 20)
-            assert str(_problem(seat)) == says
-        await asyncio.sleep(20)
-        assert [one.to for one in arrived] == [_OURS]
-        assert _problem(seat) is None
-        polling.cancel()
 
     run_virtual(main())
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from spotwatch.errors import Malformed
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.mail.desk import MailDesk
+from spotwatch.mail.extra import require
 from spotwatch.mail.inbound import Refused, Service
 from spotwatch.mail.keys import KeyCache, SystemResolver
 from spotwatch.mail.model import Delivery, Droplet, Judgement
@@ -46,6 +47,8 @@ def make_desk(context: Context) -> MailDesk:
         ConfigError: the patterns are wrong, or `spotwatch[mail]` is not installed.
     """
     rules = context.mail
+    # Without it every mail would be weak, and nobody would know before the one that matters.
+    require("dkim")
     return MailDesk(
         rules,
         load_patterns(Path(rules.patterns_file)) if rules.patterns_file else default_patterns(),

@@ -129,6 +129,16 @@ async def test_dns_that_hangs_is_temporary() -> None:
     assert judgement.is_temporary
 
 
+async def test_time_that_others_have_spent_counts() -> None:
+    """The whole request has a limit, whatever a service needed for its own proof."""
+    made = desk(Silent(), limit_seconds=1000.0)
+    async with asyncio.timeout(15):
+        [judgement] = await made.consider(
+            delivered(genuine(sent_at=SENT), received_at=NOW), DROPLETS, NOW, spent_seconds=999.9
+        )
+    assert judgement.is_temporary
+
+
 async def test_many_at_once_are_judged_one_by_one() -> None:
     """However many come, one thread works for them."""
     keys = Known()

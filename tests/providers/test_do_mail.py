@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -471,6 +472,22 @@ def test_a_service_without_its_secret_does_not_start(tmp_path: Path) -> None:
         read_secret=read,
     )
     with pytest.raises(ConfigError, match="/etc/key"):
+        DigitalOcean(Config(endpoint=NOWHERE), context)
+
+
+@pytest.mark.parametrize("module", ["dkim", "dns.asyncresolver"])
+def test_without_what_proves_a_mail_it_does_not_start(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that installs it is said, before the mail that matters comes."""
+    monkeypatch.setitem(sys.modules, module, None)
+    context = Context(
+        clock=FakeClock(),
+        runtime_dir=tmp_path,
+        inbound={"mailgun": mailgun.Config(signing_key_files=("new",))},
+        read_secret=lambda _: requests_mailgun.KEY,
+    )
+    with pytest.raises(ConfigError, match=r"spotwatch\[mail\]"):
         DigitalOcean(Config(endpoint=NOWHERE), context)
 
 

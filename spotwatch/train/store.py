@@ -159,6 +159,9 @@ def open_store(
             f"checkpoint URL {url!r}: {parts.netloc!r} can be no bucket; "
             f"write {parts.scheme}://bucket/prefix, and where the server is into the environment"
         )
+    if not {".", ".."}.isdisjoint(parts.path.split("/")):
+        # Some clients resolve it, some servers refuse it, and to others it is a name like any other.
+        raise ConfigError(f"checkpoint URL {url!r}: a bucket has no . and ..; write the prefix itself")
     return _OBJECTS[parts.scheme](parts, run_id, environ, pace)
 
 

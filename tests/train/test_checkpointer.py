@@ -123,7 +123,7 @@ def test_failing_for_long_raises(make: Make, tmp_path: Path) -> None:
     assert ck.exit_code == 76
 
 
-def test_a_run_taken_over_is_left(make: Make, tmp_path: Path) -> None:
+def test_a_run_taken_over_is_left(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     """When another process has gone on with the run, this one stops with 77 and writes nothing."""
     ck, counter = make(every_steps=5)
     ck.resume()
@@ -136,6 +136,7 @@ def test_a_run_taken_over_is_left(make: Make, tmp_path: Path) -> None:
         assert not ck.step(5)  # the save of this step fails, and the next one is not needed to know it
         assert ck.step(6)
     assert ck.exit_code == 77
+    assert "was not released" not in caplog.text  # nobody waits for it
     with pytest.raises(ConfigError, match="entered before"):
         ck.save(6)
     assert make()[0].resume() == 10

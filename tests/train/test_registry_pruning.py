@@ -148,13 +148,14 @@ def _fail() -> None:
     raise StoreError("503 SlowDown")
 
 
-def test_who_has_lost_the_run_prunes_nothing(store: FaultyStore) -> None:
+def test_who_has_lost_the_run_prunes_nothing(store: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
     """The one that comes late from behind a dead network removes nothing of the one that went on."""
     old, new = registry(store, 1), registry(store, 2)
     for step in (1, 2, 3, 4):
         current = publish(old, step)
     publish(new, 3)
     assert old.prune(1, current) == []
+    assert not caplog.records  # nothing has failed, and the loss of the run is said where it is noticed
     new.lease_check = _fail
     assert new.prune(1, current) == []
 

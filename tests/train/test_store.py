@@ -97,6 +97,8 @@ def test_a_server_that_refuses_or_hangs_up(
         ("s3://my bucket/x", {}, "'my bucket' can be no bucket"),
         ("s3://key:secret@[bucket/x", {}, "checkpoint URL s3://...: .*write a path, or s3://bucket/prefix"),
         ("s3:///x", {}, "names no bucket"),
+        ("s3://bucket/../x", {}, "a bucket has no . and .."),
+        ("gs://bucket/./x", {}, "a bucket has no . and .."),
         ("s3://key:secret@bucket", {}, "credentials belong"),
         ("spaces://", {}, "SPACES_BUCKET"),
         ("spaces://b", {"SPACES_KEY": "k"}, "SPACES_SECRET"),

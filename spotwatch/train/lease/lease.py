@@ -204,6 +204,8 @@ class Lease:
         try:
             # The thread has had its time to end; a second helping would only hold up the exit.
             self._hold.release(ended, patience_seconds=0.1)
+        except RunTaken as error:
+            log.info("there is no lease to release: %s", error)
         except StoreError as error:
             log.warning("the lease was not released, another machine may have to wait for it: %s", error)
 

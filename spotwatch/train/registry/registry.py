@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreError, StoreMissing
+from spotwatch.errors import CheckpointCorrupt, ConfigError, RunTaken, StoreError, StoreMissing
 from spotwatch.model import JSON
 from spotwatch.train.lease.owner import new_writer
 from spotwatch.train.parts import Body, crc32
@@ -239,6 +239,8 @@ class Registry:
             # Extended one by one, so that a failure leaves what was removed before it.
             removed.extend(pruning.remove(self.store, pruning.condemned(found_in(entries), rules)))
             self._remove_probes(entries)
+        except RunTaken as error:
+            log.info("pruning is left to whoever has the run: %s", error)
         except (StoreError, ConfigError) as error:
             log.warning("pruning stopped, nothing is lost: %s", error)
         return removed

@@ -58,7 +58,7 @@ class Checkpointer:
         allow_resize: where loaders and generators of single ranks differed, and there are more or fewer ranks
             now, go on with those of other ranks (`SPOTWATCH_ALLOW_RESIZE=1`); else that is refused.
         world_size: 1 says that each process under a launcher is a run of its own; None takes `WORLD_SIZE`.
-        patience_seconds: how long `resume` asks a store again that refuses.
+        patience_seconds: how long `resume` asks a store again that refuses, or waits for one that is silent.
         give_up_after: this many failed saves in a row raise; None never does.
         most_bytes_per_second: what an upload of this process may take of the link; None: all.
         lease_seconds: after so long without a sign of life others may go on with the run; at least 1.
@@ -325,9 +325,9 @@ class Checkpointer:
 
     def _stopped_early(self) -> int:
         manifest = self._life.newest_manifest()
-        self._exit_code = NOT_DURABLE if manifest is None else DURABLE
+        self._exit_code = DURABLE if manifest or self._life.has_latest else NOT_DURABLE
         if manifest is None:
-            self._end("failed", "stopped before anything was saved")
+            self._end("failed", "stopped before anything was saved, or the store does not say what was")
         else:
             self._step = manifest.step
             self._saver.adopt(manifest)

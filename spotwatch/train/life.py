@@ -16,6 +16,7 @@ from functools import partial
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
+from spotwatch.train.attended import AttendedStore
 from spotwatch.train.consensus import Consensus
 from spotwatch.train.lease.lease import Lease
 from spotwatch.train.lease.owner import Owner
@@ -50,7 +51,7 @@ class Life:
         world_size: 1: a run of one process, whatever launched it.
         owns_store: close the store at the end of each life; its next use opens it again.
         allow_resize: give ranks the state of others where their number has changed.
-        patience_seconds: how long a store that refuses is asked again.
+        patience_seconds: how long a store that refuses is asked again, and one that is silent waited for.
         lease_seconds: without a sign of life for so long, others may go on with the run.
         on_lost: called, by any thread, when another process has the run.
     """
@@ -70,7 +71,8 @@ class Life:
         lease_seconds: float,
         on_lost: Callable[[RunTaken], None],
     ) -> None:
-        self.registry = Registry(store, run_id)
+        self._store = AttendedStore(store)
+        self.registry = Registry(self._store, run_id)
         self.world: World = Alone()
         self._state = state
         self._staging = staging
@@ -80,7 +82,7 @@ class Life:
         self._allow_resize = allow_resize
         self._patience_seconds = patience_seconds
         self._lease = Lease(
-            store,
+            self._store,
             Owner.here(self.registry.writer),
             ttl_seconds=lease_seconds,
             renew_seconds=lease_seconds / _RENEWALS_PER_TTL,
@@ -119,6 +121,12 @@ class Life:
             StoreError: the store cannot be read, or no checkpoint in it can be used.
             StoppedElsewhere: what `between` raised, it raised on another rank.
         """
+        with self._store.attending(between, self._patience_seconds) as look:
+            return self._begin(look, waiting, allow_fresh=allow_fresh)
+
+    def _begin(
+        self, between: Callable[[], None], waiting: Callable[[str], None], *, allow_fresh: bool
+    ) -> Manifest | None:
         self.world.close()
         self.world = open_world(self._environ, self._world_size)
         self._sharded = None
@@ -148,8 +156,16 @@ class Life:
             self.registry.store.prepare(self._staging.size_bytes)
 
     def newest_manifest(self) -> Manifest | None:
-        """Return the manifest that LATEST names, when both are sound; the store is asked once only."""
-        return None if self._resume is None else self._resume.newest_manifest()
+        """Return the manifest that LATEST names, when both are sound; the store is asked once, in haste."""
+        if self._resume is None:
+            return None
+        with self._store.hurrying():
+            return self._resume.newest_manifest()
+
+    @property
+    def has_latest(self) -> bool:
+        """Tell whether LATEST names something, as far as is known, though its manifest did not come."""
+        return self._resume is not None and self._resume.has_latest
 
     def end(self, ended: str) -> None:
         """Let the others have the run, and end what the store has started here; more than once is harmless.

@@ -81,7 +81,7 @@ def tracked(options: dict[str, Any]) -> tuple[Checkpointer, Counter]:
 
 def uploader_of(ck: Checkpointer) -> int:
     """Return the process that is at work for it."""
-    store = ck._life.registry.store
+    store = ck._life._store.store
     assert isinstance(store, S3Store)
     assert isinstance(store._bulk, ProcessBulk)
     assert store._bulk._process is not None
@@ -155,7 +155,7 @@ def test_an_upload_that_hangs_holds_nobody_up(
     monkeypatch.setattr(life, "_CLOSE_SECONDS", 0.05)
     ck, counter = tracked(options)
     train(ck, counter, 1)
-    store = ck._life.registry.store
+    store = ck._life._store.store
     assert isinstance(store, S3Store)
     assert isinstance(store._bulk, ProcessBulk)
     with store._bulk._lock:

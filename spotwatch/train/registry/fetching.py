@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spotwatch.errors import CheckpointCorrupt, StoreMissing
+from spotwatch.train.attendance import Left, Request
 from spotwatch.train.registry.patience import patiently
 from spotwatch.train.store import Store
 
@@ -50,7 +51,7 @@ def fetch_all(
 
     Raises:
         CheckpointCorrupt: a part does not verify, twice in a row; or its object is gone.
-        StoreError: the store refuses, for longer than `patience_seconds`.
+        StoreError: the store refuses for longer than `patience_seconds`, or sends nothing for as long.
     """
     crew = _Crew(store, parts, patience_seconds)
     workers: list[threading.Thread] = []
@@ -63,6 +64,7 @@ def fetch_all(
         for _ in parts:
             while (answer := crew.answer()) is None:
                 between()
+                crew.request.expect_sign()
             if isinstance(answer, Exception):
                 raise answer
             arrived += answer
@@ -70,6 +72,7 @@ def fetch_all(
             if progress is not None:
                 progress(arrived)
     finally:
+        crew.request.is_left = True
         crew.stop.set()
         until = time.monotonic() + _JOIN_SECONDS
         for worker in workers:
@@ -81,6 +84,9 @@ class _Crew:
 
     def __init__(self, store: Store, parts: Sequence[Part], patience_seconds: float) -> None:
         self.stop = threading.Event()
+        what = f"read {store.url}/{parts[0].key}" if parts else ""
+        self.request = Request(what, patience_seconds)
+        """All of them together: it is silent when not one moves."""
         self._store = store
         self._patience_seconds = patience_seconds
         self._left: Iterator[Part] = iter(parts)
@@ -96,6 +102,7 @@ class _Crew:
 
     def work(self) -> None:
         """Read part after part, until there is none or nobody wants it."""
+        self.request.attend()
         scratch = bytearray()
         while not self.stop.is_set():
             with self._lock:
@@ -109,7 +116,7 @@ class _Crew:
                 target = memoryview(scratch)[: part.size_bytes]
             try:
                 self._read(part, target)
-            except _StoppedError:
+            except (_StoppedError, Left):
                 return
             except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
                 self._answers.put(error)
@@ -129,14 +136,16 @@ class _Crew:
 
     def _read_once(self, part: Part, target: memoryview) -> str:
         try:
-            patiently(
-                lambda: self._store.read_into(part.key, part.begin, target),
-                self._patience_seconds,
-                self._pause,
-            )
+            patiently(lambda: self._ask(part, target), self._patience_seconds, self._pause)
         except StoreMissing as error:
             raise CheckpointCorrupt(f"{part.key} is missing") from error
         return f"{zlib.crc32(target):08x}"
+
+    def _ask(self, part: Part, target: memoryview) -> None:
+        try:
+            self._store.read_into(part.key, part.begin, target)
+        finally:
+            self.request.moved()  # a refusal is no silence, and has a patience of its own
 
     def _pause(self, seconds: float) -> None:
         if self.stop.wait(seconds):

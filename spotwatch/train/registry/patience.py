@@ -11,15 +11,23 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from spotwatch.errors import CheckpointCorrupt, NoRoom, RunTaken, StoreConflict, StoreError, StoreMissing
+from spotwatch.errors import (
+    CheckpointCorrupt,
+    NoRoom,
+    RunTaken,
+    StoreConflict,
+    StoreError,
+    StoreMissing,
+    StoreSilent,
+)
 from spotwatch.train.schedule import pause_seconds
 
 log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
 _TICK_SECONDS = 0.1
-# An answer, not a failure to answer: it will be the same the next time.
-_ANSWERS = (StoreMissing, StoreConflict, CheckpointCorrupt, RunTaken, NoRoom)
+ANSWERS = (StoreMissing, StoreConflict, CheckpointCorrupt, RunTaken, NoRoom)
+"""Answers, no failures to answer: they will be the same the next time."""
 
 
 def patiently(call: Callable[[], T], seconds: float, wait: Callable[[float], None]) -> T:
@@ -38,7 +46,7 @@ def patiently(call: Callable[[], T], seconds: float, wait: Callable[[float], Non
     while True:
         try:
             return call()
-        except _ANSWERS:
+        except (*ANSWERS, StoreSilent):  # silence has had its patience
             raise
         except StoreError as error:
             failures += 1

@@ -59,6 +59,8 @@ class Resume:
         self._unmarked: dict[str, str] = {}
         self.problems: list[str] = []
         """Why checkpoints were passed over."""
+        self.has_latest = False
+        """LATEST was there when it was last read, and nothing is known against what it names."""
 
     def load(self, fetch: Callable[[Manifest], None], *, allow_fresh: bool) -> Manifest | None:
         """Return the best checkpoint that all ranks have verified and restored; None on a fresh run.
@@ -100,10 +102,13 @@ class Resume:
         """Return the manifest that LATEST names, when both are sound; the store is asked once only."""
         try:
             latest = self._registry.latest()
+            self.has_latest = latest is not None
             if latest is None:
                 return None
             return self._registry.manifest(latest.dir, latest.manifest_crc)
         except (StoreError, ConfigError) as error:
+            if isinstance(error, (CheckpointCorrupt, ConfigError)):
+                self.has_latest = False
             log.warning("cannot tell what is durable: %s", error)
             return None
 
@@ -120,6 +125,7 @@ class Resume:
             # An earlier life that is still alive may have saved since we looked; now it can no more.
             if (claimed and claimed.dir) == (latest and latest.dir):
                 break
+        self.has_latest = claimed is not None
         self._found = {one.dir: one for one in found}
         self._left = registry.candidates(latest, found)
         return {"generation": registry.generation, "writer": registry.writer}

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spotwatch.errors import CheckpointCorrupt, StoreConflict, StoreError, StoreMissing
+from spotwatch.train import attendance
 from spotwatch.train.parts import Body, crc32
-from spotwatch.train.store import Entry, OnPart
+from spotwatch.train.store import CHUNK_BYTES, Entry, OnPart
 from spotwatch.train.stores.dir_files import (
     TEMPORARY,
     is_left_over,
@@ -233,7 +234,8 @@ class DirectoryStore:
     def _fill(self, fd: int, path: Path, begin: int, target: memoryview) -> None:
         at = 0
         while at < len(target):
-            count = os.preadv(fd, [target[at:]], begin + at)
+            count = os.preadv(fd, [target[at : at + CHUNK_BYTES]], begin + at)
+            attendance.moved()
             if not count:
                 raise CheckpointCorrupt(f"{path} ends at byte {begin + at}, too early")
             at += count

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
+from spotwatch.train import attendance
 from spotwatch.train.parts import Body, crc32
 from spotwatch.train.store import OnPart
 from spotwatch.train.stores.pacing import Pace
@@ -94,6 +95,7 @@ def read_into(store: Any, key: str, begin: int, target: memoryview, place: str) 
         begun, at = answer.range[0], 0
         for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
             came = memoryview(piece)[: len(target) - at]
+            attendance.moved()
             target[at : at + len(came)] = came
             at += len(came)
     except Exception as error:

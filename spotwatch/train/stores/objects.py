@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import SplitResult
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, StoreConflict, StoreError, StoreMissing
+from spotwatch.train import attendance
 from spotwatch.train.parts import Body
 from spotwatch.train.store import Entry, OnPart
 from spotwatch.train.stores import object_moves
@@ -228,6 +229,7 @@ class ObjectStore:
             raise object_moves.told(error, "write", self._at(key)) from error
 
     def _key(self, key: str) -> str:
+        attendance.expect_wanted()  # each request begins with it
         if not object_moves.is_usable():
             raise StoreError(
                 f"{self.url}: obstore was used before this process was forked, and would hang; "

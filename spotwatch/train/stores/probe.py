@@ -10,6 +10,7 @@ import logging
 import secrets
 
 from spotwatch.errors import StoreConflict, StoreError
+from spotwatch.train import attendance
 from spotwatch.train.store import PROBE, Store
 
 log = logging.getLogger("spotwatch.train")
@@ -42,6 +43,7 @@ def probe(store: Store) -> bool:
 
 
 def _is_refused(store: Store, key: str, version: str | None) -> bool:
+    attendance.moved()  # the write before this one was answered
     try:
         store.put_if(key, _body(), version)
     except StoreConflict:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from spotwatch.errors import ConfigError, StoreError, StoreMissing
+from spotwatch.train import attendance
 
 TRIES = 6
 _PAUSE_SECONDS = 0.25
@@ -81,6 +82,7 @@ class Bucket:
                     self._client = boto3.session.Session().client("s3", config=config, **self.options)
                 except ValueError as error:
                     raise ConfigError(f"{self.url('')}: {error}; check the endpoint's URL") from error
+                attendance.moved()  # until here it was boto3 that took its time
             return self._client
 
     def close(self) -> None:
@@ -117,12 +119,16 @@ class Bucket:
         ended = ended or threading.Event()
         tried = 0
         while True:
+            attendance.expect_wanted()
             try:
-                return call(self.client)
+                answer = call(self.client)
             except (ClientError, BotoCoreError, HTTPError, OSError) as error:
                 tried += 1
                 if tried >= self._tries or not _may_pass(error) or ended.wait(self._pause_seconds(tried)):
                     raise self._in_words(deed, key, error) from error
+            else:
+                attendance.moved()
+                return answer
 
     def size_bytes(self, key: str) -> int:
         """Return the size of an object; raise `StoreMissing` without one."""

@@ -11,8 +11,11 @@ import threading
 from typing import Any
 
 from spotwatch.errors import CheckpointCorrupt, StoreError
-from spotwatch.train.store import CHUNK_BYTES
+from spotwatch.train import attendance
 from spotwatch.train.stores.s3_bucket import Bucket, code_of
+
+# On a slow link a piece for each of several threads is to come well before the store counts as silent.
+_PIECE_BYTES = 2**18
 
 
 def read_whole(bucket: Bucket, key: str, most_bytes: int) -> tuple[bytes, str]:
@@ -29,7 +32,8 @@ def read_whole(bucket: Bucket, key: str, most_bytes: int) -> tuple[bytes, str]:
         pieces: list[bytes] = []
         size = 0
         with contextlib.closing(answer["Body"]) as body:
-            for piece in body.iter_chunks(CHUNK_BYTES):
+            for piece in body.iter_chunks(_PIECE_BYTES):
+                attendance.moved()
                 size += len(piece)
                 if size > most_bytes:
                     raise CheckpointCorrupt(f"{bucket.url(key)} has more than {most_bytes} bytes")
@@ -77,9 +81,10 @@ class _Range:
         with contextlib.closing(answer["Body"]) as body:
             self._expect(answer)
             while self._missing:
-                count = body.readinto(self._missing[:CHUNK_BYTES])
+                count = body.readinto(self._missing[:_PIECE_BYTES])
                 if not count:
                     raise ConnectionError(f"{len(self._missing)} bytes of {self._url} did not come")
+                attendance.moved()
                 self._begin += count
                 self._missing = self._missing[count:]
 

@@ -94,13 +94,15 @@ class MailDesk:
         except Malformed:
             raise
         except _TooHard:
+            # Temporary too: on a machine that is busy enough a genuine mail ends here.
             why = f"it took longer than {self._limit_seconds:g} s"
-            return (_weak(delivery, why, is_temporary=False),)
+            return (_weak(delivery, why, is_temporary=True, is_kept=True),)
         except TimeoutError:
             why = f"its turn did not come within {self._limit_seconds:g} s"
-            return (_weak(delivery, why, is_temporary=True),)
+            return (_weak(delivery, why, is_temporary=True, is_kept=False),)
         except Exception as error:  # noqa: BLE001 - a mail that breaks a stage must not go unheard
-            return (_weak(delivery, f"{type(error).__name__}: {error}", is_temporary=False),)
+            why = f"{type(error).__name__}: {error}"
+            return (_weak(delivery, why, is_temporary=False, is_kept=True),)
 
     def _read(self, raw: bytes, now: datetime) -> tuple[Mail, tuple[str, ...]]:
         """Return a mail, and the names in DNS of the keys that could prove it."""
@@ -155,7 +157,7 @@ class MailDesk:
             thread.exception()
 
 
-def _weak(delivery: Delivery, why: str, *, is_temporary: bool) -> Judgement:
+def _weak(delivery: Delivery, why: str, *, is_temporary: bool, is_kept: bool) -> Judgement:
     """Return what follows from a mail that no stage could finish: a flush, whomever it concerns."""
     said = escape(why)
     return Judgement(
@@ -167,7 +169,7 @@ def _weak(delivery: Delivery, why: str, *, is_temporary: bool) -> Judgement:
         signed_at=delivery.received_at,
         message_key=hashlib.sha256(delivery.raw).hexdigest(),
         is_temporary=is_temporary,
-        is_kept=not is_temporary,
+        is_kept=is_kept,
         detail=f"mail by {delivery.service} that could not be judged: {said}",
         lines=(f"it could not be judged, so it may only flush: {said}",),
     )

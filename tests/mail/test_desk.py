@@ -110,7 +110,7 @@ async def test_a_mail_that_is_too_hard_ends_as_a_flush_and_keeps_its_turn() -> N
     keys.gate.clear()
     made = desk(keys, limit_seconds=1.0)
     hard = await consider(made, genuine(sent_at=SENT))
-    assert (hard.evidence, hard.is_kept, hard.is_temporary) == (Evidence.WEAK, True, False)
+    assert (hard.evidence, hard.is_kept, hard.is_temporary) == (Evidence.WEAK, True, True)
     waits = await consider(made, genuine(sent_at=SENT))
     assert (waits.evidence, waits.is_kept, waits.is_temporary) == (Evidence.WEAK, False, True)
     assert keys.most_inside == 1

@@ -151,6 +151,7 @@ class Checkpointer:
             SystemExit: a stop is in force; 75 when a durable checkpoint exists, 76 when there is none.
             StoreError: the store cannot be read, or no checkpoint in it can be used; or, inside the loop,
                 there is none yet.
+            RunTaken: another process has gone on with the run meanwhile; `exit_code` is 77.
             ConfigError: something that is tracked cannot be saved, or another thread has entered `with`.
         """
         if self._state.is_empty:
@@ -176,6 +177,7 @@ class Checkpointer:
         except (_StopAskedError, StoppedElsewhere):
             raise SystemExit(self._stopped_early()) from None
         except BaseException as error:
+            self._exit_code = TAKEN if isinstance(error, RunTaken) else NOT_DURABLE
             self._end("failed", repr(error))
             raise
         world = self._life.world
@@ -247,6 +249,7 @@ class Checkpointer:
 
         Raises:
             StoreError: it is not; LATEST names what it named before.
+            RunTaken: nor will it be, for another process has the run; `exit_code` is 77 once `with` is left.
             ConfigError: a value has no safe form, or what `step` raises it for.
         """
         self._usage.save("save")
@@ -279,6 +282,8 @@ class Checkpointer:
                 if kind is not KeyboardInterrupt:
                     # What was staged before the failure is sound, and worth its upload while that moves here.
                     self._saver.end_here(error)
+                if self._saver.taken or isinstance(error, RunTaken):
+                    self._exit_code = TAKEN
             self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
             return
         if self._exit_code is None:

@@ -53,7 +53,7 @@ def make_durable(
         world: its ranks.
         step: so many steps are contained.
         snapshot: of this rank.
-        on_part: called with the bytes of this rank sent so far; what it raises ends the save.
+        on_part: called with the bytes of this rank that have left so far; what it raises ends the save.
         on_stage: told when the next thing begins, and whether that is a wait for other ranks.
         healthy: False: all is stored, but LATEST stays where it is.
 

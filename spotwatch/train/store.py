@@ -85,7 +85,8 @@ class Store(Protocol):
         Args:
             key: of the object.
             body: its bytes.
-            on_part: called now and then with the bytes sent so far; what it raises ends the upload.
+            on_part: called now and then with the bytes that have left so far, at the end all of them, perhaps
+                more; a change says that the upload moves. What it raises ends the upload.
         """
 
     def read_into(self, key: str, begin: int, target: memoryview) -> None:

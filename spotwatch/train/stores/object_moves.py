@@ -19,9 +19,12 @@ from spotwatch.errors import CheckpointCorrupt, StoreError, StoreMissing
 from spotwatch.train import attendance
 from spotwatch.train.parts import Body, crc32
 from spotwatch.train.store import OnPart
+from spotwatch.train.stores.acked import Acked, Moved
 from spotwatch.train.stores.pacing import Pace
 
 IN_FLIGHT = 8
+PART_SECONDS = 3600.0
+"""What one request that sends a part may take: eight of 16 MiB at once take 45 minutes at 50 kB/s."""
 _TICK_SECONDS = 0.25
 # After this, what is under way is dropped rather than ended in order.
 _ABORT_SECONDS = 5.0
@@ -36,7 +39,9 @@ _MISSING = frozenset({"", "NoSuchKey", "BlobNotFound"})
 _BEYOND = (" 416 ", "Wanted range starting at")
 
 
-def send(store: Any, key: str, body: Body, on_part: OnPart, pace: Pace, place: str) -> tuple[str, ...]:
+def send(
+    store: Any, key: str, body: Body, on_part: OnPart, pace: Pace, place: str, acked: Acked
+) -> tuple[str, ...]:
     """Store `body` and return each part's CRC-32 in order; nothing of it is copied on the way.
 
     A thread hands over part after part, and obstore's own threads send `IN_FLIGHT` at once.
@@ -45,20 +50,22 @@ def send(store: Any, key: str, body: Body, on_part: OnPart, pace: Pace, place: s
         store: one of obstore's.
         key: of the object.
         body: its parts.
-        on_part: called in the calling thread, several times a second, with the bytes that are surely sent;
+        on_part: called in the calling thread, several times a second, with the bytes that have left so far;
             what it raises ends the upload. No object is left, and no parts unless the store does not answer.
         pace: of all uploads.
         place: what people are shown for the object.
+        acked: of the connections that `store` makes.
 
     Raises:
-        StoreError: the store refused.
+        StoreError: the store refused, or has taken nothing for three minutes.
     """
+    moved = Moved(acked, pace, place)
     sending = _Sending(store, key, body, pace)
     try:
         while not sending.is_over(_TICK_SECONDS):
-            on_part(sending.sent_bytes)
+            on_part(moved.bytes(sending.sent_bytes))
         if sending.error is None:
-            on_part(body.size_bytes)
+            on_part(moved.bytes(body.size_bytes))
     except BaseException:
         sending.end()
         raise

@@ -21,6 +21,7 @@ from spotwatch.train import attendance
 from spotwatch.train.parts import Body
 from spotwatch.train.store import Entry, OnPart
 from spotwatch.train.stores import object_moves
+from spotwatch.train.stores.acked import Acked
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.probe import NotConditional, probe
 
@@ -43,22 +44,23 @@ def open_object(parts: SplitResult, run_id: str, environ: Mapping[str, str], pac
     if parts.scheme == "az" and not any(environ.get(name) for name in _AZURE_NAMES):
         raise ConfigError(f"{_AZURE_NAMES[0]} is not set; az:// needs it")
     prefix = "/".join(part for part in (parts.path.strip("/"), run_id) if part)
-    make = partial(_opened, parts.scheme, parts.netloc, environ)
-    return ObjectStore(make, prefix, f"{parts.scheme}://{parts.netloc}", pace)
+    make = partial(_opened, parts.scheme, parts.netloc, environ, _REQUEST_SECONDS)
+    sender = partial(_opened, parts.scheme, parts.netloc, environ, object_moves.PART_SECONDS)
+    return ObjectStore(make, prefix, f"{parts.scheme}://{parts.netloc}", pace, make_sender=sender)
 
 
-def _opened(scheme: str, bucket: str, environ: Mapping[str, str]) -> Any:
+def _opened(scheme: str, bucket: str, environ: Mapping[str, str], request_seconds: float) -> Any:
     from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - an extra
 
     endpoint = environ.get("GOOGLE_BASE_URL" if scheme == "gs" else "AZURE_STORAGE_ENDPOINT", "")
     options: Any = {
         "client_options": {
             "connect_timeout": timedelta(seconds=5),
-            "timeout": timedelta(seconds=_REQUEST_SECONDS),
+            "timeout": timedelta(seconds=request_seconds),
             # An emulator has no TLS; no cloud is without.
             "allow_http": endpoint.startswith("http:"),
         },
-        "retry_config": {"max_retries": 8, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
+        "retry_config": {"max_retries": 8, "retry_timeout": timedelta(seconds=request_seconds)},
     }
     try:
         return GCSStore(bucket, **options) if scheme == "gs" else AzureStore(bucket, **options)
@@ -75,11 +77,22 @@ class ObjectStore:
         prefix: without slashes at its ends.
         place: how the URL shown to people begins.
         pace: of uploads; None: no limit.
+        make_sender: makes one for uploads, with time for a part on a slow link; None: the same one serves.
     """
 
-    def __init__(self, make: Callable[[], Any], prefix: str, place: str, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        prefix: str,
+        place: str,
+        pace: Pace | None = None,
+        *,
+        make_sender: Callable[[], Any] | None = None,
+    ) -> None:
         self._make = make
         self._made: Any = make()
+        self._make_sender = make_sender or (lambda: self._store)
+        self._sender: tuple[Any, Acked] | None = None
         self._prefix = prefix
         self._place = place
         self._pace = pace or Pace(None)
@@ -147,7 +160,10 @@ class ObjectStore:
     def upload(self, key: str, body: Body, on_part: OnPart) -> tuple[str, ...]:
         """Store a large body in parts and compare the size that the store reports."""
         place = self._at(key)
-        crcs = object_moves.send(self._store, self._key(key), body, on_part, self._pace, place)
+        full = self._key(key)
+        # Counted from before its first connection.
+        self._sender = sender, acked = self._sender or (self._make_sender(), Acked())
+        crcs = object_moves.send(sender, full, body, on_part, self._pace, place, acked)
         size = self.size_bytes(key)
         if size != body.size_bytes:
             self.delete(key)
@@ -204,7 +220,7 @@ class ObjectStore:
 
     def close(self) -> None:
         """Let the connections go; obstore's two threads serve the whole process, and stay."""
-        self._made = None
+        self._made = self._sender = None
 
     @property
     def _store(self) -> Any:

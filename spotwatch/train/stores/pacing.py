@@ -35,6 +35,7 @@ class Pace:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._free_at = monotonic()
+        self._booked = 0
 
     def wait(self, size_bytes: int, ended: threading.Event | None = None) -> None:
         """Return when `size_bytes` may be sent, or as soon as `ended` is set.
@@ -53,4 +54,13 @@ class Pace:
             now = self._monotonic()
             begin = max(self._free_at, now)
             self._free_at = begin + size_bytes / self.most_bytes_per_second
+            self._booked += size_bytes
             return begin - now
+
+    def granted_bytes(self) -> float:
+        """Return how many of the bytes that were booked the rate has let go by now; 0 without a limit."""
+        if self.most_bytes_per_second is None:
+            return 0.0
+        with self._lock:
+            ahead = max(self._free_at - self._monotonic(), 0.0)
+            return self._booked - ahead * self.most_bytes_per_second

@@ -10,11 +10,13 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from spotwatch.errors import ConfigError, StoreError, StoreMissing
 from spotwatch.train import attendance
+from spotwatch.train.stores.acked import Acked
 
 TRIES = 6
 _PAUSE_SECONDS = 0.25
@@ -28,6 +30,22 @@ _PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long boto3 waits for the store."""
+
+    send_seconds: float
+    """To connect; and, on a connection that is new, for the kernel to take the next few bytes of a body.
+
+    A full buffer of the kernel's takes no more until a third of it is through.
+    """
+    answer_seconds: float
+    """For the answer, once the last byte is in the kernel's buffer."""
+
+
+_SENDING = Times(180, 180)
+
+
 class Bucket:
     """One bucket; threads may use it at once.
 
@@ -36,18 +54,28 @@ class Bucket:
         options: for boto3's client: endpoint, region, credentials.
         scheme: how the URL shown to people begins.
         tries: of each request.
+        times: how long boto3 waits for the store; None: as for small requests.
     """
 
     def __init__(
-        self, name: str, options: Mapping[str, Any], *, scheme: str = "s3", tries: int = TRIES
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        scheme: str = "s3",
+        tries: int = TRIES,
+        times: Times | None = None,
     ) -> None:
         self.name = name
         self.options = dict(options)
         self._scheme = scheme
         self._tries = tries
+        self._times = times or Times(5, 60)
+        self._sender: Bucket | None = None
         self._random = random.SystemRandom()
         self._lock = threading.Lock()
         self._client: Any = None
+        self._acked: Acked | None = None
 
     def url(self, key: str) -> str:
         """Return what people are shown for an object."""
@@ -70,14 +98,16 @@ class Bucket:
         with self._lock:
             if self._client is None:
                 config = Config(
-                    connect_timeout=5,
-                    read_timeout=60,
+                    connect_timeout=self._times.send_seconds,
+                    read_timeout=self._times.answer_seconds,
                     retries={"mode": "standard", "total_max_attempts": 1},
                     max_pool_connections=32,
                     # Other stores than AWS refuse the newer checksum trailers; AWS is given ours.
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",
                 )
+                # Before its first connection.
+                self._acked = self._acked or Acked()
                 try:
                     self._client = boto3.session.Session().client("s3", config=config, **self.options)
                 except ValueError as error:
@@ -85,12 +115,32 @@ class Bucket:
                 attendance.moved()  # until here it was boto3 that took its time
             return self._client
 
+    @property
+    def acked(self) -> Acked:
+        """Return what was acknowledged on the connections of the client."""
+        _ = self.client
+        assert self._acked is not None  # noqa: S101 - made with the client
+        return self._acked
+
+    @property
+    def sender(self) -> Bucket:
+        """Return the same bucket with connections of its own, and time for a part on a slow link."""
+        with self._lock:
+            if self._sender is None:
+                self._sender = Bucket(
+                    self.name, self.options, scheme=self._scheme, tries=self._tries, times=_SENDING
+                )
+            return self._sender
+
     def close(self) -> None:
         """Close the connections; the next request makes new ones."""
         with self._lock:
-            client, self._client = self._client, None
+            client, self._client, self._acked = self._client, None, None
+            sender, self._sender = self._sender, None
         if client is not None:
             client.close()
+        if sender is not None:
+            sender.close()
 
     @property
     def is_aws(self) -> bool:

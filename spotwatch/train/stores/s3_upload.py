@@ -10,12 +10,14 @@ import base64
 import io
 import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from spotwatch.errors import StoreError, StoreMissing
 from spotwatch.train.parts import Body, crc32
 from spotwatch.train.store import OnPart
+from spotwatch.train.stores.acked import Moved
+from spotwatch.train.stores.crew import Crew
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3_bucket import Bucket, code_of
 
@@ -32,36 +34,26 @@ def upload(
         bucket: where.
         key: whole, with the prefix.
         body: at most `threads` of its parts are held at once.
-        on_part: called in this thread with the bytes sent so far, about twice a second; what it raises ends
-            the upload.
+        on_part: called in this thread with the bytes that have left so far, about twice a second; what it
+            raises ends the upload.
         pace: of all uploads.
         threads: parts under way at once.
 
     Raises:
-        StoreError: the store refused; no object and, as far as the store lets us, no parts are left.
+        StoreError: the store refused, or has taken nothing for three minutes; no object and, as far as the
+            store lets us, no parts are left.
     """
-    if body.size_bytes > body.part_bytes:
-        return _Upload(bucket, key, body, on_part, pace, threads).run()
-    part = next(body.parts(), memoryview(b""))
-    pace.wait(len(part))
-    crc = crc32(part)
-    at = bucket.at(key) | _checksum(bucket, crc)
-    bucket.ask("write", key, lambda s3: s3.put_object(**at, Body=Reader(part), ContentLength=len(part)))
-    try:
-        on_part(len(part))
-    except BaseException as error:
-        _leave_nothing(error, lambda: _delete(bucket, key))
-        raise
-    return (crc,) if part else ()
+    one = _Upload(bucket, key, body, on_part, pace, threads)
+    return one.run() if body.size_bytes > body.part_bytes else one.run_whole()
 
 
 class _Upload:
-    """One upload in parts."""
+    """One upload, in parts or whole."""
 
     def __init__(
         self, bucket: Bucket, key: str, body: Body, on_part: OnPart, pace: Pace, threads: int
     ) -> None:
-        self._bucket = bucket
+        self._bucket = bucket.sender
         self._key = key
         self._body = body
         self._on_part = on_part
@@ -69,6 +61,24 @@ class _Upload:
         self._threads = threads
         self._ended = threading.Event()
         self._id = ""
+        self._moved = Moved(self._bucket.acked, pace, bucket.url(key))
+
+    def run_whole(self) -> tuple[str, ...]:
+        """Send one part as one object; else leave nothing."""
+        part = next(self._body.parts(), memoryview(b""))
+        with Crew(1, "spotwatch-part") as crew:
+            sending = crew.submit(self._whole, part)
+            try:
+                while not wait([sending], timeout=_TICK_SECONDS).done:
+                    self._tell(0)
+                crc = sending.result()
+                self._tell(len(part))
+            except BaseException as error:
+                self._ended.set()
+                if wait([sending]).done and sending.exception() is None:
+                    _leave_nothing(error, lambda: _delete(self._bucket, self._key))
+                raise
+        return (crc,) if part else ()
 
     def run(self) -> tuple[str, ...]:
         """Send the parts and put them together; else leave nothing."""
@@ -97,12 +107,12 @@ class _Upload:
                 for future in done:
                     future.result()
                     sent_bytes += sizes.pop(future)
-                self._on_part(sent_bytes)
+                self._tell(sent_bytes)
 
-        with ThreadPoolExecutor(self._threads, "spotwatch-part") as pool:
+        with Crew(self._threads, "spotwatch-part") as crew:
             try:
                 for number, part in enumerate(self._body.parts(), 1):
-                    future = pool.submit(self._part, number, part)
+                    future = crew.submit(self._part, number, part)
                     pending.add(future)
                     everything.append(future)
                     sizes[future] = len(part)
@@ -110,10 +120,20 @@ class _Upload:
                     collect(self._threads - 1)
                 collect(0)
             except BaseException:
-                # The pool waits for its threads: when this returns, nobody reads the body any more.
+                # The crew waits for its threads: when this returns, nobody reads the body any more.
                 self._ended.set()
                 raise
         return [future.result() for future in everything]
+
+    def _tell(self, sent_bytes: int) -> None:
+        self._on_part(self._moved.bytes(sent_bytes))
+
+    def _whole(self, part: memoryview) -> str:
+        crc = crc32(part)
+        self._pace.wait(len(part), self._ended)
+        at = self._bucket.at(self._key) | _checksum(self._bucket, crc)
+        self._ask(lambda s3: s3.put_object(**at, Body=Reader(part, self._ended), ContentLength=len(part)))
+        return crc
 
     def _part(self, number: int, part: memoryview) -> tuple[str, str]:
         crc = crc32(part)

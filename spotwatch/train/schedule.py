@@ -163,8 +163,9 @@ class Schedule:
             return ""
         self._is_bound_told = True
         return (
-            f"max_lost_seconds={self._max_lost_seconds:g} cannot be kept: a save takes {save_seconds:.1f} s "
-            f"and a step {step_seconds:.1f} s, so a loss may cost {save_seconds + at_risk:.1f} s of work"
+            f"max_lost_seconds={self._max_lost_seconds:g} cannot be kept: a save takes {save_seconds:.3g} s"
+            f"{f' and a step {step_seconds:.3g} s' if step_seconds else ''}"
+            f", so a loss without notice may cost {save_seconds + at_risk:.3g} s of work"
         )
 
     @property

@@ -96,8 +96,9 @@ class Schedule:
         self._begun, self._begun_by_save = (step, time.monotonic()), False
         self._is_bound_told = False
         self._count_from(step)
-        if self._is_bounded and not self._saves:
-            # Nothing is known of saves, and an interval that is too long cannot be taken back.
+        if self._is_bounded:
+            # Nothing is known of saves here, and an interval that is too long cannot be taken back. In each
+            # life, whatever this rank has measured before: all ranks must find it due.
             self.next_step = step + 1
 
     def end(self) -> None:

@@ -158,8 +158,10 @@ def test_in_no_life_more_is_lost_than_allowed(
     run = Played(allowed, step, save)
     monkeypatch.setattr(schedule_module, "time", run)
     for _ in range(2):
-        run.begin(run.step)
+        begun = run.step
+        run.begin(begun)
         run.train(int(10 * allowed / step))
+        assert begun + 1 in run.saved_steps
     assert run.worst_seconds <= allowed + 1e-6
     assert not run.told
     assert len(run.saved_steps) < 25 * allowed / (allowed - save - step)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from spotwatch.train.attendance import Request
 from spotwatch.train.background import Background
 from spotwatch.train.world import World
 
@@ -24,12 +25,15 @@ _COMPARE_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 
-class Movement:
-    """When the save of this rank has moved last. The saving thread writes, the training thread reads."""
+class Movement(Request):
+    """When the save of this rank has moved last. The saving thread writes, the training thread reads.
+
+    Attended by the saving thread, it also moves with each answer of the store to a small request.
+    """
 
     def __init__(self) -> None:
+        super().__init__("save", math.inf, math.inf)
         self._sent_bytes = 0
-        self._moved_at = math.inf
         self._waits = False
 
     @property
@@ -52,7 +56,7 @@ class Movement:
         """Note how much has been sent; a change is a movement."""
         if sent_bytes != self._sent_bytes:
             self._sent_bytes = sent_bytes
-            self._moved_at = time.monotonic()
+            self.moved()
 
     def stage(self, *, waits: bool) -> None:
         """Note that the next thing begins, and whether that is a wait for other ranks."""

@@ -280,6 +280,7 @@ class Saver:
         self._schedule.staged(step, stall)
 
     def _work(self, job: _Job) -> _Done:
+        self._movement.attend()
         try:
             return self._make_durable(job)
         finally:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
-from spotwatch.train import last_save, movement
+from spotwatch.train import attendance, last_save, movement
 from spotwatch.train.last_save import LastSave
 from spotwatch.train.link import Link
 from spotwatch.train.parts import Held
@@ -210,6 +210,18 @@ def _unchecked(act: Callable[[Seat], Any]) -> list[Any]:
             seat.rounds = 0
 
     return play(_RANKS, noted)
+
+
+def test_a_store_that_answers_slowly_is_waited_for(scene: Scene) -> None:
+    """No request of the publication takes too long, all of them together do."""
+    answered = threading.Event()
+
+    def slowly(_: str) -> None:
+        answered.wait(0.2)
+        attendance.moved()  # as a store does with each answer
+
+    scene.store.before = slowly
+    assert play(_RANKS, scene.save_last) == [True, True]
 
 
 @pytest.mark.parametrize("blocks", ["end", "save"])

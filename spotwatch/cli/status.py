@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import requests
 
-from spotwatch.cli._options import Options, find_runtime_dir, peek, place_options
+from spotwatch.cli._addresses import address_of, checked_url
+from spotwatch.cli._options import Options, find_runtime_dir, place_options
 from spotwatch.cli._status_files import read_runtime_dir
 from spotwatch.cli._status_text import describe
 from spotwatch.clock import SystemClock
 from spotwatch.config import Http
-from spotwatch.config_check import parse_listen
 from spotwatch.config_places import closed_folder
 from spotwatch.errors import ConfigError
 from spotwatch.handshake import ORDER
@@ -32,7 +31,6 @@ from spotwatch.rundir import find_daemon
 
 TIMEOUT_SECONDS = 2.0
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
-_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where such a listener is reached
 
 
 class _NoAnswer(Exception):
@@ -59,7 +57,7 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
     note = ""
     runs = True
     try:
-        document = _ask(_find_url(options) if url is None else _checked(url))
+        document = _ask(_find_url(options) if url is None else checked_url(url, f"http://{Http().listen}"))
         _check_same(document, options)
     except _NoAnswer as error:
         document, note = _look_around(str(error), find_runtime_dir(options), now, is_named=url is not None)
@@ -76,32 +74,10 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
 
 
 def _find_url(options: Options) -> str:
-    text = peek(options, "http.listen")
-    try:
-        listen = parse_listen(Http().listen if text is None else str(text))
-    except ValueError as error:
-        raise ConfigError(f"http.listen: {error}") from error
-    if listen is None:
+    address = address_of(options, "http.listen", Http().listen)
+    if address is None:
         raise _NoAnswer("http.listen is off")
-    host = _ANY_ADDRESS.get(listen.host, listen.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"
-
-
-def _checked(url: str) -> str:
-    """Return `url` if a daemon could be there.
-
-    Raises:
-        ConfigError: it is no address of a web server.
-    """
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise ConfigError(f"--url {escape(url)!r} is no address; write it as http://127.0.0.1:9475")
-    return url
+    return address
 
 
 def _ask(url: str) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import click
 import requests
 
+from spotwatch.cli._addresses import address_of, checked_url
 from spotwatch.cli._options import Options, peek
 from spotwatch.clock import SystemClock
-from spotwatch.config_check import parse_listen
 from spotwatch.config_layers import DEFAULT_PATH
 from spotwatch.config_secrets import locate_secret, read_secret
 from spotwatch.errors import ConfigError
-from spotwatch.masking import escape, mask_url
+from spotwatch.masking import mask_url
 from spotwatch.webhook_guard import is_loopback
 from spotwatch.webhooks import parse_secret, signed_headers
 
@@ -34,7 +34,6 @@ PATH = "/webhook/digitalocean/standard"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
 """Longer than the listener grants a request."""
-_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where such a listener is reached
 _FROM_LINE = b"From "
 # For good: nothing that is tried again later makes another mail of it.
 _PERMANENT = frozenset({400, 406, 413, 422})
@@ -92,7 +91,7 @@ def command(context: click.Context, url: str | None, secret_file: Path | None, c
     """  # noqa: D301 - click wants the character, not the two letters
     try:
         raw = _read_mail()
-        target = _checked(_find_url(config) if url is None else url)
+        target = checked_url(_find_url(config) if url is None else url, f"http://{DEFAULT_LISTEN}{PATH}")
         secret = _read_secret(secret_file, config)
         status = _post(target, secret, raw)
     except ConfigError as error:
@@ -133,31 +132,10 @@ def _find_url(config: Path | None) -> str:
     Raises:
         ConfigError: `webhook.listen` is no address.
     """
-    text = peek(Options(config=config), "webhook.listen") or DEFAULT_LISTEN
-    try:
-        listen = parse_listen(str(text))
-    except ValueError as error:
-        raise ConfigError(f"webhook.listen: {error}") from error
-    host, port = ("127.0.0.1", 0) if listen is None else (listen.host, listen.port)
-    host = _ANY_ADDRESS.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-
-def _checked(url: str) -> str:
-    """Return `url` if a receiver could be there.
-
-    Raises:
-        ConfigError: it is no address of a web server.
-    """
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise ConfigError(f"--url {escape(url)!r} is no address; write it as http://{DEFAULT_LISTEN}{PATH}")
-    return url
+    options = Options(config=config)
+    # One that is off is as good as none named: a relay with another configuration may be here.
+    address = address_of(options, "webhook.listen", DEFAULT_LISTEN) or f"http://{DEFAULT_LISTEN}"
+    return f"{address}{PATH}"
 
 
 def _read_secret(path: Path | None, config: Path | None) -> bytes:

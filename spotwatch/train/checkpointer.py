@@ -192,7 +192,7 @@ class Checkpointer:
             self._saver.answer(Mark(mark.seq, tuple(flag for flag in mark.flags if flag.seq)))
         self._usage.resumed()
         self._schedule.reclaim_every_seconds = self._life.reclaim_every_seconds
-        self._schedule.begin(self._step)
+        self._schedule.begin(self._step, is_shared=world.size > 1)
         heart.count_from(self._step)
         heart.tell(phase="training", world_size=world.size, error="; ".join(self._life.problems)[:500])
         log.info(

@@ -20,6 +20,9 @@ from spotwatch.train import arguments
 _LAST_SAVES = 5
 _FIRST_PAUSE_SECONDS = 2.0
 _MOST_PAUSE_SECONDS = 60.0
+# Ranks whose steps are shorter agree one step later, or when steps are very short so much later.
+_LONG_STEP_SECONDS = 5.0
+_ROUND_SECONDS = 0.1
 
 
 class Schedule:
@@ -61,6 +64,7 @@ class Schedule:
         self._begun = (0, math.nan)
         self._begun_by_save = self._is_step_measured = False
         self._is_bound_told = False
+        self._is_shared = False
         self._step_seconds = 0.0
         self.reclaim_every_seconds = RECLAIM_EVERY_SECONDS
         """The mean time between losses without notice."""
@@ -84,13 +88,19 @@ class Schedule:
         return save_interval_seconds(
             max(self._stalls, default=0.0),
             save_seconds=max(self._saves, default=0.0),
-            step_seconds=self._step_seconds,
+            step_seconds=self._step_seconds + self._agreeing_seconds(self._step_seconds),
             reclaim_every_seconds=self.reclaim_every_seconds,
             max_lost_seconds=self._max_lost_seconds,
         )
 
-    def begin(self, step: int) -> None:
-        """Count from `step`, which needs no save."""
+    def begin(self, step: int, *, is_shared: bool = False) -> None:
+        """Count from `step`, which needs no save.
+
+        Args:
+            step: that was restored.
+            is_shared: other ranks count with this one, and must agree before they save.
+        """
+        self._is_shared = is_shared
         self.pause_until = -math.inf
         self.failures = 0
         self._begun, self._begun_by_save = (step, time.monotonic()), False
@@ -160,6 +170,7 @@ class Schedule:
         at_risk = save_seconds
         if step_seconds > 0:
             at_risk = step_seconds * max(math.ceil(save_seconds / step_seconds), 1)
+        at_risk += self._agreeing_seconds(step_seconds)
         if save_seconds + at_risk <= self._max_lost_seconds:
             return ""
         self._is_bound_told = True
@@ -168,6 +179,11 @@ class Schedule:
             f"{f' and a step {step_seconds:.3g} s' if step_seconds else ''}"
             f", so a loss without notice may cost {save_seconds + at_risk:.3g} s of work"
         )
+
+    def _agreeing_seconds(self, step_seconds: float) -> float:
+        if not self._is_shared or step_seconds >= _LONG_STEP_SECONDS:
+            return 0.0
+        return step_seconds + _ROUND_SECONDS
 
     @property
     def _is_bounded(self) -> bool:

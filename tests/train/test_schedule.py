@@ -95,9 +95,12 @@ class Played:
         max_lost_seconds: what the user allows.
         step_seconds: what a step takes.
         save_seconds: what a save takes until it is durable.
+        is_shared: ranks act a step later, unless steps are long.
     """
 
-    def __init__(self, max_lost_seconds: float, step_seconds: float, save_seconds: float) -> None:
+    def __init__(
+        self, max_lost_seconds: float, step_seconds: float, save_seconds: float, *, is_shared: bool = False
+    ) -> None:
         self.schedule = Schedule("auto", None, None, max_lost_seconds)
         self.step_seconds = step_seconds
         self.save_seconds = save_seconds
@@ -106,6 +109,8 @@ class Played:
         self.worst_seconds = 0.0
         self.told: list[str] = []
         self.saved_steps: list[int] = []
+        self._is_shared = is_shared
+        self._was_due = False
         self._safe_until = self.now
         self._save: tuple[float, float] | None = None
 
@@ -115,7 +120,7 @@ class Played:
 
     def begin(self, step: int = 0) -> None:
         """Begin a life."""
-        self.schedule.begin(step)
+        self.schedule.begin(step, is_shared=self._is_shared)
         self.step, self._safe_until, self._save = step, self.now, None
 
     def train(self, steps: int) -> None:
@@ -133,13 +138,17 @@ class Played:
             self._safe_until, self._save = begun, None
             schedule.saved(ended - begun)
         self._note(self.now)
-        if self.now >= schedule.next_at or self.step >= schedule.next_step:
+        is_due = self.now >= schedule.next_at
+        if (
+            self._was_due if self._is_shared and self.step_seconds < 5 else is_due
+        ) or self.step >= schedule.next_step:
             if self._save is not None:
                 schedule.skip(self.step, self.now - self._save[0])
             else:
                 self.saved_steps.append(self.step)
                 self._save = (self.now, self.now + self.save_seconds)
                 schedule.staged(self.step, 0.0)
+        self._was_due = self.now >= schedule.next_at
         if problem := schedule.broken_bound():
             self.told.append(problem)
 
@@ -149,13 +158,14 @@ class Played:
 
 @pytest.mark.parametrize(
     ("allowed", "step", "save"),
-    [(8, 2, 1), (8, 2, 3.1), (8, 2, 2.9), (60, 0.5, 20), (60, 0.01, 0.1), (300, 20, 90), (10, 3, 0.5)],
+    [(8, 2, 1), (8, 1.5, 2.1), (8, 1.2, 2), (60, 0.5, 20), (60, 0.01, 0.1), (300, 20, 90), (10, 3, 0.5)],
 )
+@pytest.mark.parametrize("is_shared", [False, True])
 def test_in_no_life_more_is_lost_than_allowed(
-    monkeypatch: pytest.MonkeyPatch, allowed: float, step: float, save: float
+    monkeypatch: pytest.MonkeyPatch, allowed: float, step: float, save: float, is_shared: bool
 ) -> None:
     """From the first step of the first life on, before anything is known of saves, and in the next life."""
-    run = Played(allowed, step, save)
+    run = Played(allowed, step, save, is_shared=is_shared)
     monkeypatch.setattr(schedule_module, "time", run)
     for _ in range(2):
         begun = run.step

@@ -190,8 +190,10 @@ class _Sending:
         """End the upload, so that it leaves no object; wait a little for the store to agree."""
         if os.getpid() != self._owner:
             return
+        # Asked again at the end of the program, a store that hangs is not waited for twice.
+        seconds = 0.0 if self._ended.is_set() else _ABORT_SECONDS
         self._ended.set()
-        if self.is_over(_ABORT_SECONDS) and self.error is None and not self._is_removed:
+        if self.is_over(seconds) and self.error is None and not self._is_removed:
             self._remove()
 
     def __iter__(self) -> _Sending:

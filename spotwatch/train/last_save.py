@@ -127,7 +127,8 @@ class LastSave:
 
     def _seconds_left(self) -> float:
         deadline = self._link.orders.deadline
-        seconds = _TRIES_SECONDS
+        # What was given up because of the stop has had its time, also where the loop was waiting for it.
+        seconds = 0.0 if self._saver.is_given_up else _TRIES_SECONDS
         if deadline is not None:
             seconds = (deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS
         rows: list[Any] = self._world.everyone(seconds)

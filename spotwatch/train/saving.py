@@ -78,10 +78,10 @@ class Saver:
         self._capture: Callable[[], Snapshot] | None = None
         self._background: Background[_Done] = Background()
         self._staged_step = -1
-        self._staged_at = 0.0
-        self._told_at = 0.0
+        self._staged_at = self._told_at = 0.0
         self._movement = Movement()
-        self._is_given_up = False
+        self.is_given_up = False
+        """The last wait for a save ended because nothing moved."""
         self._saved = Saved()
         self.saved_step = -1
         """The step of the newest durable checkpoint of this life, the highest of any rank; -1: none."""
@@ -144,7 +144,7 @@ class Saver:
         if why is not None and self.busy and not self._background.done:
             log.error("the loop is left by %r, once step %d is saved", why, self._staged_step)
         if not self._background.join(lambda: self._movement.is_idle):
-            self._is_given_up = True
+            self.is_given_up = True
             log.error("the save of step %d is given up: %s", self._staged_step, self._why_given_up())
             return False
         self.collect()
@@ -251,7 +251,7 @@ class Saver:
 
     def _wait(self, is_late: Callable[[], bool]) -> bool:
         is_over = wait_together(self._world, self._background, self._movement, is_late)
-        self._is_given_up = not is_over
+        self.is_given_up = not is_over
         return is_over
 
     def _why_given_up(self) -> str:
@@ -270,7 +270,7 @@ class Saver:
         stall = time.monotonic() - self._staged_at
         job = _Job(step, mark, self._staged_at, stall, snapshot, healthy, self.changes)
         are_copies: list[Any] = self._world.everyone(snapshot.is_copy)
-        self._is_given_up = False
+        self.is_given_up = False
         self._movement.begin()
         self._background.start(partial(self._work, job))
         if not all(are_copies):
@@ -326,7 +326,7 @@ class Saver:
 
     def _on_part(self, job: _Job, sent_bytes: int) -> None:
         self._registry.lease_check()
-        if self._is_given_up and not job.snapshot.is_copy:
+        if self.is_given_up and not job.snapshot.is_copy:
             # Training may go on, and change what is being read: no checkpoint may come of it.
             raise StoreError(self._why_given_up())
         now = time.monotonic()

@@ -243,6 +243,25 @@ def test_a_stop_ends_the_wait_for_a_store_that_hangs(scene: Scene, blocks: str) 
     assert play(_RANKS, act) == ["raised" if blocks == "save" else "left"] * _RANKS
 
 
+def test_what_the_loop_has_given_up_is_not_waited_for_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop while the loop waits for its save is obeyed in 30 s, not in twice as many."""
+    monkeypatch.setattr(last_save, "_TRIES_SECONDS", 60.0)
+    scene.hang("put manifest.json")
+
+    def act(seat: Seat) -> bool:
+        saver, last = scene.saver(seat)
+        saver._link.signals.stop = True
+        saver.start(1, healthy=True)
+        assert not saver.end()
+        return last.make(2, healthy=True)
+
+    began = time.monotonic()
+    assert play(_RANKS, act) == [False, False]
+    assert time.monotonic() - began < 12, "the play itself gives up after 15 s"
+
+
 def test_a_state_that_is_not_copied_is_given_up_for_good(scene: Scene) -> None:
     """Told to stop, training goes on to its end, and what it changes must never become a checkpoint."""
     scene.is_copy = False

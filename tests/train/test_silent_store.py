@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spotwatch.errors import StoreSilent
-from spotwatch.train import attendance, attended
+from spotwatch.train import attendance, attended, life
 from spotwatch.train.registry import fetching
 
 from .conftest import Make, train
@@ -131,6 +131,21 @@ def test_a_stop_is_obeyed_whatever_hangs(
     assert hanging.count
     assert left.value.code == ck.exit_code == (76 if what == "reading LATEST" else 75)
     assert counter.steps == []
+
+
+def test_what_is_known_is_not_asked_for_again(
+    url: str, make: Make, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest was sound a moment ago: a stop has its 75 though the store answers nothing any more."""
+    monkeypatch.setattr(life, "_RELEASE_SECONDS", 0.05)
+    is_file = REQUESTS["the bytes of a file"]
+    hanging.wanted = lambda call: bool(hanging.count) or is_file(call)
+    hanging.then = lambda count: os.kill(os.getpid(), signal.SIGTERM) if count == 1 else None
+    ck, _ = make(url, patience_seconds=1e9)
+    with pytest.raises(SystemExit) as left:
+        ck.resume()
+    assert left.value.code == 75
+    assert hanging.count <= 2  # the lease would have been given back
 
 
 @pytest.mark.parametrize("what", REQUESTS)

@@ -56,6 +56,7 @@ class Resume:
         self._found: dict[str, Found] = {}
         self._left: list[Candidate] = []
         self._offered: Manifest | None = None
+        self._claimed: str | None = None
         self._unmarked: dict[str, str] = {}
         self.problems: list[str] = []
         """Why checkpoints were passed over."""
@@ -99,7 +100,10 @@ class Resume:
             return manifest
 
     def newest_manifest(self) -> Manifest | None:
-        """Return the manifest that LATEST names, when both are sound; the store is asked once only."""
+        """Return the manifest that LATEST names, when both are sound; the store is asked once, if at all."""
+        if self._offered is not None and self._offered.dir == self._claimed:
+            # LATEST is ours: whoever moves it from now on has the run, and work that is durable.
+            return self._offered
         try:
             latest = self._registry.latest()
             self.has_latest = latest is not None
@@ -125,6 +129,7 @@ class Resume:
             # An earlier life that is still alive may have saved since we looked; now it can no more.
             if (claimed and claimed.dir) == (latest and latest.dir):
                 break
+        self._claimed = None if claimed is None else claimed.dir
         self.has_latest = claimed is not None
         self._found = {one.dir: one for one in found}
         self._left = registry.candidates(latest, found)
@@ -214,6 +219,7 @@ class Resume:
     def _pass_over(self, directory: str, error: CheckpointCorrupt) -> None:
         self._note(str(error) if directory in str(error) else f"{directory}: {error}")
         self._registry.bad.add(directory)
+        self._offered = None
         self._unmarked[directory] = str(error)
 
     def _mark_bad(self) -> None:

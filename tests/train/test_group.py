@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotwatch.errors import StoreError
+from spotwatch.errors import RankGone
 from spotwatch.train.ranks import group
 from spotwatch.train.ranks.group import Round
 
@@ -75,7 +75,16 @@ def test_the_saving_thread_waits_in_silence(
     assert not caplog.records
 
 
-def test_a_rank_that_has_gone_is_told_in_hours() -> None:
-    """The limit reads as a person would say it."""
-    with pytest.raises(StoreError, match=r"has not answered for 24 hours: Connection closed by peer"):
+def test_a_rank_that_has_gone_is_told() -> None:
+    """As gone, at once, and where it was waited for; a limit that nobody has waited for is not named."""
+    with pytest.raises(
+        RankGone, match=r"of this run has gone: it was waited for in .* for 0 s: Connection closed"
+    ):
         _round(0, "Connection closed by peer").wait()
+
+
+def test_a_rank_that_stays_silent_is_told_in_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit reads as a person would say it, once it has been waited for."""
+    monkeypatch.setattr(group, "_LONGEST_WAIT_HOURS", 0)
+    with pytest.raises(RankGone, match=r"has not answered for 0 hours"):
+        _round(0, "Timed out").wait()

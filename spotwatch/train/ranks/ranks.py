@@ -27,6 +27,8 @@ from spotwatch.train.world import Alone, Wish, World
 log = logging.getLogger("spotwatch.train")
 
 _CLOSING_SECONDS = 10.0
+# The saving thread was waited for before; all that is lost without it is an orderly disconnection.
+_SAVING_SECONDS = 1.0
 
 
 def open_world(environ: Mapping[str, str], world_size: int | None = None) -> World:
@@ -222,8 +224,8 @@ class Ranks:
         except StoreError as error:
             log.warning("%s", error)
         self.front.close()
-        # After an interrupt the saving thread may still be waiting for the others.
-        if self._saving.acquire(timeout=_CLOSING_SECONDS):
+        # After an interrupt, or given up, the saving thread may still be waiting for the others.
+        if self._saving.acquire(timeout=_SAVING_SECONDS):
             self._behind.close()
             self._saving.release()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -27,12 +27,16 @@ MAX_OBJECT_BYTES = 64 * 1024
 
 _MAX_ID = 2**53
 _MAX_LETTERS = 8
+# As many again are left for our own: one of each kind of evidence.
+_MAX_OTHERS = _MAX_LETTERS - len(Evidence)
+_MAX_OTHERS_CHARS = 4096
 _MAX_DETAIL_CHARS = 200
 _MAX_INTERVAL_SECONDS = 86400.0
 # What is signed for later than this comes from a clock that is wrong, ours or the relay's.
 _AHEAD = timedelta(minutes=10)
 # A letter of a later version, whose end we cannot read: two hours of notice, and what a letter outlives it.
 _UNREADABLE_LASTS = timedelta(hours=2) + EXPIRES_AFTER
+_ENVELOPE = ("webhook-id", "webhook-timestamp", "webhook-signature", "body")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -48,24 +52,67 @@ class Opened:
     """Why part of it was left out."""
 
 
-def write_letters(letters: Iterable[Letter], key: SigningKey, *, now: datetime) -> bytes:
-    """Return the object that holds `letters`, each signed at `now`."""
-    envelopes = []
-    for letter in letters:
-        row = {
-            "version": VERSION,
-            "event": letter.event,
-            "droplet_id": letter.to.droplet_id,
-            "name_hash": letter.to.name_hash,
-            "at": None if letter.at is None else to_rfc3339(letter.at),
-            "issued_at": to_rfc3339(letter.issued_at),
-            "expires_at": to_rfc3339(letter.expires_at),
-            "evidence": str(letter.evidence),
-            "message": letter.message,
-            "detail": letter.detail[:_MAX_DETAIL_CHARS],
-        }
-        envelopes.append(_seal(row, key, now))
+def write_letters(
+    letters: Iterable[Letter],
+    key: SigningKey,
+    *,
+    now: datetime,
+    others: Iterable[Mapping[str, str]] = (),
+) -> bytes:
+    """Return the object that holds `letters`, each signed at `now`, and beside them `others` as they are."""
+    envelopes = [*others, *(_seal(pack(letter), key, now) for letter in letters)]
     return json.dumps({"letters": envelopes}, indent=1).encode()
+
+
+def pack(letter: Letter) -> dict[str, Any]:
+    """Return what is written of a letter, and can be read again by `unpack`."""
+    return {
+        "version": VERSION,
+        "event": letter.event,
+        "droplet_id": letter.to.droplet_id,
+        "name_hash": letter.to.name_hash,
+        "at": None if letter.at is None else to_rfc3339(letter.at),
+        "issued_at": to_rfc3339(letter.issued_at),
+        "expires_at": to_rfc3339(letter.expires_at),
+        "evidence": str(letter.evidence),
+        "message": letter.message,
+        "detail": letter.detail[:_MAX_DETAIL_CHARS],
+    }
+
+
+def unpack(row: dict[str, Any], *, now: datetime) -> Letter:
+    """Return the letter in what `pack` made, from a place where nobody else can write; it has no id.
+
+    Raises:
+        Malformed: it is none.
+    """
+    return _read_letter("", now, row, to=_read_address(row), now=now)
+
+
+def others_letters(raw: bytes, keys: Sequence[PublicKey], *, now: datetime) -> tuple[dict[str, str], ...]:
+    """Return the newest of what somebody else than `keys` may have signed in an object, unread.
+
+    What is too large for a letter, or says itself that it was signed too long ago to be in force, is not of
+    them.
+    """
+    try:
+        envelopes = _envelopes(raw)
+    except Malformed:
+        return ()
+    found = []
+    for envelope in envelopes:
+        kept = {name: text for name in _ENVELOPE if isinstance(text := envelope.get(name), str)}
+        text = "".join(kept.values())
+        if len(kept) < len(_ENVELOPE) or len(text) > _MAX_OTHERS_CHARS:
+            continue
+        if not (text.isascii() and text.isprintable() and _ID.fullmatch(kept["webhook-id"])):
+            continue
+        if not _TIMESTAMP.fullmatch(kept["webhook-timestamp"]):
+            continue
+        age = timedelta(seconds=now.timestamp() - int(kept["webhook-timestamp"]))
+        if -_AHEAD <= age <= _UNREADABLE_LASTS and not _is_by(keys, kept):
+            found.append(kept)
+    return tuple(sorted(found, key=lambda kept: int(kept["webhook-timestamp"]))[-_MAX_OTHERS:])
 
 
 def read_letters(raw: bytes, keys: Sequence[PublicKey], *, to: Address, now: datetime) -> Opened:
@@ -161,7 +208,7 @@ def _open(envelope: dict[str, Any], keys: Sequence[PublicKey]) -> tuple[str, dat
     body = read_text(envelope, "body").encode()
     if not _ID.fullmatch(webhook_id) or not _TIMESTAMP.fullmatch(timestamp):
         raise Malformed("unsigned: webhook-id or webhook-timestamp is missing or of another form")
-    if not is_signed(keys, read_text(envelope, "webhook-signature"), webhook_id, timestamp, body):
+    if not _is_by(keys, envelope):
         raise Malformed(
             "the signature is of none of mailbox_keys",
             mend="compare mailbox_keys with what `spotwatch relay --make-key` printed; if they agree, "
@@ -172,6 +219,11 @@ def _open(envelope: dict[str, Any], keys: Sequence[PublicKey]) -> tuple[str, dat
     except (ValueError, OverflowError, OSError) as error:
         raise Malformed(f"webhook-timestamp {timestamp} is no time") from error
     return webhook_id, signed_at, read_object(body)
+
+
+def _is_by(keys: Sequence[PublicKey], envelope: Mapping[str, Any]) -> bool:
+    webhook_id, timestamp, signature, body = (read_text(envelope, name) for name in _ENVELOPE)
+    return is_signed(keys, signature, webhook_id, timestamp, body.encode())
 
 
 def _read_letter(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from spotwatch.errors import ConfigError, Denied, HandshakeError, ProviderError, Unavailable
 from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address, Heartbeat, Letter, join
 from spotwatch.mail.mailbox_client import FileReader, Reader, file_root
-from spotwatch.mail.mailbox_form import read_letters, write_heartbeat, write_letters
+from spotwatch.mail.mailbox_form import others_letters, read_letters, write_heartbeat, write_letters
 from spotwatch.mail.mailbox_keys import SigningKey
 from spotwatch.safe_files import write_atomically
 
@@ -109,21 +109,25 @@ class MailboxWriter:
         await self._objects.close()
 
     async def _put(self, to: Address, letters: Sequence[Letter], now: datetime) -> None:
-        held = await self._held(to, now)
-        joined: tuple[Letter, ...] = held or ()
+        raw = await self._raw(to)
+        held = self._read(raw or b"", to, now)
+        joined = held
         for letter in letters:
             joined = join(joined, letter, now=now)
-        body = write_letters(joined, self._key, now=now)
+        # What a relay with another key has written, before a rotation perhaps, is not ours to judge: the
+        # Droplets know which keys count, and a letter of theirs must not be lost by one of ours.
+        others = others_letters(raw or b"", (self._key.public,), now=now)
+        body = write_letters(joined, self._key, now=now, others=others)
         wanted = self._ids(self._read(body, to, now))
-        if wanted == self._ids(held or ()):
+        if wanted == self._ids(held):
             return
         await self._objects.put(to.key, body)
         # Who was told that it is written relies on it: another relay, or a bucket that lies, is seen now.
-        if held is not None and self._ids(await self._held(to, now) or ()) != wanted:
+        if raw is not None and self._ids(self._read(await self._raw(to) or b"", to, now)) != wanted:
             raise Unavailable(f"{to.key} holds something else than was written")
 
-    async def _held(self, to: Address, now: datetime) -> tuple[Letter, ...] | None:
-        """Return what the mailbox holds for `to`; None: we may not read it.
+    async def _raw(self, to: Address) -> bytes | None:
+        """Return what the mailbox holds for `to`, empty if nothing; None: we may not read it.
 
         Raises:
             Unavailable: it does not answer.
@@ -135,8 +139,8 @@ class MailboxWriter:
             # So is what is missing, to who may not list; then what we know ourselves has to do.
             return None
         if isinstance(found, ProviderError) or found.state != "new":
-            return ()
-        return self._read(found.body, to, now)
+            return b""
+        return found.body
 
     def _read(self, body: bytes, to: Address, now: datetime) -> tuple[Letter, ...]:
         return read_letters(body, (self._key.public,), to=to, now=now).letters

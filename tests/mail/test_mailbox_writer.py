@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from spotwatch.errors import Unavailable
@@ -11,7 +13,7 @@ from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_form import read_letters
 from spotwatch.mail.mailbox_writer import MailboxWriter
 from spotwatch.testing import EPOCH
-from tests.mail.letters import HOUR, KEY, OURS, MemoryObjects, letter
+from tests.mail.letters import HOUR, KEY, OURS, STRANGER, MemoryObjects, letter
 from tests.train.s3_stand_in import S3StandIn, refusal
 
 _OURS = Address(OURS)
@@ -30,6 +32,57 @@ async def test_a_writer_joins_what_the_mailbox_holds() -> None:
     await MailboxWriter(objects, KEY).put(_OURS, [weak], now=EPOCH)
     opened = read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH)
     assert [str(one.evidence) for one in opened.letters] == ["strong", "weak"]
+
+
+async def test_a_new_key_loses_no_letter_of_the_old_one() -> None:
+    """After a rotation an unproven letter comes: the proven one is still there for who knows both keys."""
+    objects, keys = MemoryObjects(), [KEY.public, STRANGER.public]
+    weak = letter(evidence="weak", issued_at=EPOCH + HOUR, message="m2")
+    await MailboxWriter(objects, STRANGER).put(_OURS, [letter()], now=EPOCH)
+    for number in range(3):
+        await MailboxWriter(objects, KEY).put(_OURS, [weak], now=EPOCH + number * HOUR)
+    opened = read_letters(objects.objects[_OURS.key], keys, to=_OURS, now=EPOCH + 3 * HOUR)
+    assert [str(one.evidence) for one in opened.letters] == ["strong", "weak"]
+    assert opened.problem is None
+    later = letter("cancel", issued_at=EPOCH + 9 * HOUR, message="m3")
+    await MailboxWriter(objects, KEY).put(_OURS, [later], now=EPOCH + 9 * HOUR)
+    assert len(json.loads(objects.objects[_OURS.key])["letters"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": "x" * 5000},
+        {"body": "\x00" * 4000},
+        {"body": 5},
+        {"body": "\u20ac"},
+        {"webhook-id": "a.b"},
+        {"webhook-timestamp": "99999999999"},
+        {"webhook-timestamp": "1"},
+    ],
+)
+async def test_what_is_no_letter_is_not_carried_on(change: dict[str, object]) -> None:
+    """Who may write to the bucket cannot make an object too large, or full for longer than a letter lasts."""
+    objects = MemoryObjects()
+    await MailboxWriter(objects, STRANGER).put(_OURS, [letter()], now=EPOCH)
+    found = json.loads(objects.objects[_OURS.key])
+    found["letters"] = [found["letters"][0] | change] * 8
+    objects.objects[_OURS.key] = json.dumps(found).encode()
+    await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
+    opened = read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH)
+    assert (len(opened.letters), opened.problem) == (1, None)
+
+
+async def test_letters_of_others_leave_room_for_ours() -> None:
+    """However many are there, and however they are escaped, both of ours can be read afterwards."""
+    objects = MemoryObjects()
+    await MailboxWriter(objects, STRANGER).put(_OURS, [letter()], now=EPOCH)
+    found = json.loads(objects.objects[_OURS.key])
+    found["letters"] = [found["letters"][0] | {"body": '"' * 3800}] * 8
+    objects.objects[_OURS.key] = json.dumps(found, separators=(",", ":")).encode()
+    await MailboxWriter(objects, KEY).put(_OURS, [letter(), letter(evidence="weak")], now=EPOCH)
+    opened = read_letters(objects.objects[_OURS.key], [KEY.public], to=_OURS, now=EPOCH)
+    assert len(opened.letters) == 2
 
 
 async def test_a_writer_does_not_write_what_is_there() -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Letters on their way to the mailbox: on disk before they are called safe, and tried until written.
 
-For each address only what is in force is kept, so that a flood makes no queue. It does not know where the
-mailbox is, nor what a letter means.
+For each address only what is in force is kept, so that a flood makes no queue. Strong letters go before all
+others, also before those of a pass that is under way. It does not know where the mailbox is, who signs, nor
+what a letter means.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,17 +20,16 @@ from typing import Any, Protocol
 from spotwatch.clock import Clock
 from spotwatch.errors import HandshakeError, Malformed, ProviderError, Unavailable
 from spotwatch.mail.mailbox import Address, Letter, join
-from spotwatch.mail.mailbox_form import read_letters, write_letters
-from spotwatch.mail.mailbox_keys import SigningKey
+from spotwatch.mail.mailbox_form import pack, unpack
 from spotwatch.model import Evidence
-from spotwatch.safe_files import read_small_file, write_atomically
+from spotwatch.safe_files import read_owned_file, write_atomically
 from spotwatch.untrusted import read_object
 
 FILE = "relay-outbox.json"
 MAX_ADDRESSES = 4096
-"""That letters wait for at once; beyond it senders are asked to come again."""
+"""That letters wait for at once; beyond it senders are asked to come again. Half of it is for strong ones."""
 
-_VERSION = 1
+_VERSION = 2
 _MAX_BYTES = 32 * 1024 * 1024
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -52,7 +52,6 @@ class Outbox:
 
     Args:
         writer: of the mailbox.
-        key: signs what lies on disk, too: nobody slips a letter in.
         clock: for times and pauses.
         state_dir: where letters wait; None: nowhere, so that each must be written before it is answered for.
         on_written: told each letter that has reached the mailbox.
@@ -62,7 +61,6 @@ class Outbox:
     def __init__(
         self,
         writer: Writer,
-        key: SigningKey,
         clock: Clock,
         *,
         state_dir: Path | None,
@@ -70,12 +68,13 @@ class Outbox:
         on_failed: Callable[[ProviderError], None] = lambda _: None,
     ) -> None:
         self._writer = writer
-        self._key = key
         self._clock = clock
         self._path = None if state_dir is None else state_dir / FILE
         self._on_written = on_written
         self._on_failed = on_failed
         self._waiting: dict[Address, tuple[Letter, ...]] = {}
+        self._urgent: dict[Address, None] = {}
+        """Those for whom a strong letter waits, the oldest first."""
         self._wake = asyncio.Event()
         self._saving = asyncio.Lock()
         self._sending = asyncio.Lock()
@@ -95,22 +94,21 @@ class Outbox:
         Those that can be lost are still tried, but whoever brought them must come again.
         """
         now = self._clock.now()
-        addresses = set()
+        addresses, refused = set(), False
         for letter in letters:
-            if letter.to not in self._waiting and len(self._waiting) >= MAX_ADDRESSES:
-                return False
+            if not self._has_room(letter):
+                refused = True
+                continue
             addresses.add(letter.to)
-            self._waiting[letter.to] = join(self._waiting.get(letter.to, ()), letter, now=now)
-            self._unsaved = True
-        if not addresses:
-            return True
+            self._set(letter.to, join(self._waiting.get(letter.to, ()), letter, now=now))
+        # Also when none was taken: only what is sent makes room.
         self._wake.set()
-        if await self._save():
-            return True
+        if not addresses or await self._save():
+            return not refused
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_AT_ONCE_SECONDS):
                 await self.send()
-        return addresses.isdisjoint(self._waiting)
+        return not refused and addresses.isdisjoint(self._waiting)
 
     async def run(self) -> None:
         """Send until cancelled, with growing pauses while the mailbox does not take anything."""
@@ -131,7 +129,10 @@ class Outbox:
         """Try to write everything once; tell whether something was written."""
         has_written = False
         async with self._sending:
-            for to, letters in sorted(self._waiting.items(), key=_urgency):
+            tried: dict[Address, tuple[Letter, ...]] = {}
+            others = iter(tuple(self._waiting))
+            while (to := self._next(tried, others)) is not None:
+                letters = tried[to] = self._waiting[to]
                 if not any(letter.expires_at > self._clock.now() for letter in letters):
                     self._forget(to, letters)
                     continue
@@ -151,6 +152,33 @@ class Outbox:
         await self._save()
         return has_written
 
+    def _next(self, tried: Mapping[Address, tuple[Letter, ...]], others: Iterator[Address]) -> Address | None:
+        """Return whom to write to next in this pass: strong letters first, also those of a moment ago."""
+        # A weak letter that joins a strong one which was refused is no reason to ask again at once.
+        urgent = (to for to in self._urgent if _strong(tried.get(to, ())) != _strong(self._waiting[to]))
+        waiting = (to for to in others if to in self._waiting and to not in tried)
+        return next(urgent, None) or next(waiting, None)
+
+    def _has_room(self, letter: Letter) -> bool:
+        if letter.to in self._waiting:
+            return True
+        is_strong = letter.evidence is Evidence.STRONG
+        # However many mails are forged, there is room for what is proven.
+        weak = len(self._waiting) - len(self._urgent)
+        return len(self._waiting) < MAX_ADDRESSES and (is_strong or weak < MAX_ADDRESSES // 2)
+
+    def _set(self, to: Address, letters: tuple[Letter, ...]) -> None:
+        """Let exactly `letters` wait for `to`."""
+        self._unsaved = True
+        if letters:
+            self._waiting[to] = letters
+        else:
+            self._waiting.pop(to, None)
+        if _strong(letters):
+            self._urgent[to] = None
+        else:
+            self._urgent.pop(to, None)
+
     async def _put(self, to: Address, letters: tuple[Letter, ...]) -> ProviderError | None:
         """Try to write letters to one address; return why they were not."""
         try:
@@ -162,10 +190,8 @@ class Outbox:
         return None
 
     def _forget(self, to: Address, letters: tuple[Letter, ...]) -> None:
-        # A letter that came meanwhile has made another tuple of them, which still waits.
-        if self._waiting.get(to) is letters:
-            del self._waiting[to]
-            self._unsaved = True
+        # What came meanwhile still waits; a strong letter that is written does not make it urgent.
+        self._set(to, tuple(one for one in self._waiting.get(to, ()) if one not in letters))
 
     async def _save(self) -> bool:
         async with self._saving:
@@ -176,7 +202,7 @@ class Outbox:
             self._unsaved = False
             waiting = dict(self._waiting)
             try:
-                await asyncio.to_thread(_write, self._path, waiting, self._key, self._clock.now())
+                await asyncio.to_thread(_write, self._path, waiting)
             except (HandshakeError, OSError) as error:
                 self._unsaved = True
                 self.disk_problem = f"letters cannot be kept: {error}"
@@ -187,38 +213,59 @@ class Outbox:
     def _load(self) -> None:
         if self._path is None:
             return
-        now = self._clock.now()
+        now, problem = self._clock.now(), ""
         try:
-            body = read_small_file(self._path, limit=_MAX_BYTES)
-            row: dict[str, Any] = {"version": _VERSION, "waiting": []} if body is None else read_object(body)
-            if row.get("version") != _VERSION:
-                raise Malformed("another version")
-            for one in row["waiting"]:
-                to = Address(one["droplet_id"], one["name_hash"])
-                opened = read_letters(one["object"].encode(), [self._key.public], to=to, now=now)
-                if opened.problem is not None:
-                    raise opened.problem
-                if opened.letters:
-                    self._waiting[to] = opened.letters
-        except (HandshakeError, Malformed, KeyError, TypeError, AttributeError) as error:
-            self.disk_problem = f"{self._path}: letters of an earlier run are unreadable: {error}"
+            for row in _read_rows(self._path):
+                try:
+                    letter = unpack(row, now=now)
+                except Malformed as error:
+                    # One that cannot be read must not take the others with it.
+                    problem = str(error)
+                    continue
+                if letter.expires_at > now:
+                    self._set(letter.to, join(self._waiting.get(letter.to, ()), letter, now=now))
+        except (HandshakeError, Malformed) as error:
+            problem = str(error)
+        if problem:
+            self.disk_problem = f"{self._path}: letters of an earlier run are unreadable: {problem}"
+            # The next letter would overwrite them; people may still find out what they said.
+            with contextlib.suppress(OSError):
+                aside = self._path.with_name(f"{FILE}.unreadable")
+                aside.unlink(missing_ok=True)
+                os.link(self._path, aside, follow_symlinks=False)
 
 
-def _urgency(waiting: tuple[Address, tuple[Letter, ...]]) -> bool:
-    """Return what sorts strong letters first: a flood of weak ones must not hold them up."""
-    return all(letter.evidence is not Evidence.STRONG for letter in waiting[1])
+def _strong(letters: Iterable[Letter]) -> list[Letter]:
+    return [letter for letter in letters if letter.evidence is Evidence.STRONG]
 
 
-def _write(path: Path, waiting: Mapping[Address, tuple[Letter, ...]], key: SigningKey, now: datetime) -> None:
-    rows = [
-        {
-            "droplet_id": to.droplet_id,
-            "name_hash": to.name_hash,
-            "object": write_letters(letters, key, now=now).decode(),
-        }
-        for to, letters in waiting.items()
-    ]
-    write_atomically(path, json.dumps({"version": _VERSION, "waiting": rows}).encode(), mode=0o600)
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of the file; none when there is no file.
+
+    Raises:
+        HandshakeError: it cannot be read.
+        Malformed: it is not of the form that `_write` gives it, or was written by somebody else.
+    """
+    found = read_owned_file(path, limit=_MAX_BYTES)
+    if found is None:
+        return []
+    body, owner = found
+    # Letters lie here unsigned, so that they outlive a change of the key: who could slip one in could as
+    # well take the key from us.
+    if owner not in (os.geteuid(), 0):
+        raise Malformed(f"it belongs to user {owner}")
+    row = read_object(body)
+    rows = row.get("letters")
+    if row.get("version") != _VERSION or not isinstance(rows, list):
+        raise Malformed("another version, or no list of letters")
+    if not all(isinstance(one, dict) for one in rows):
+        raise Malformed("a letter is no object")
+    return rows
+
+
+def _write(path: Path, waiting: Mapping[Address, tuple[Letter, ...]]) -> None:
+    rows = [pack(letter) for letters in waiting.values() for letter in letters]
+    write_atomically(path, json.dumps({"version": _VERSION, "letters": rows}).encode(), mode=0o600)
     # The sender is told that it is safe: then it must survive a power cut, too.
     for place in (path, path.parent):
         fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)

@@ -76,7 +76,6 @@ class Relay:
         self._writer = MailboxWriter(open_objects(settings.relay.mailbox, environ), key)
         self.outbox = Outbox(
             self._writer,
-            key,
             clock,
             state_dir=state_dir,
             on_written=self._on_written,

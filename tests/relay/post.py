@@ -73,7 +73,7 @@ class Post:
             is_clock_synced=lambda: self.is_clock_synced,
         )
         self.fleet = Fleet(self.configured, self.ask, state_dir=state_dir)
-        self.outbox = Outbox(MailboxWriter(self.objects, KEY), KEY, self.clock, state_dir=state_dir)
+        self.outbox = Outbox(MailboxWriter(self.objects, KEY), self.clock, state_dir=state_dir)
         self.receiver = RelayReceiver(
             context,
             make_doors(context),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,11 +14,10 @@ import pytest
 
 from spotwatch.errors import Denied, ProviderError, Unavailable
 from spotwatch.mail.mailbox import BROADCAST, Address, Letter, join
-from spotwatch.mail.mailbox_keys import SigningKey
 from spotwatch.relay import outbox as module
 from spotwatch.relay.outbox import FILE, Outbox
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
-from tests.mail.letters import HOUR, KEY, OURS, STRANGER, letter
+from tests.mail.letters import HOUR, OURS, letter
 
 _OURS = Address(OURS)
 
@@ -31,10 +32,13 @@ class _Mailbox:
         self.errors: dict[Address | None, ProviderError] = {}
         """By address; None is for all."""
         self.hangs = False
+        self.seconds = 0.0
+        """That a write takes."""
 
     async def put(self, to: Address, letters: tuple[Letter, ...], *, now: datetime) -> None:
         """Join letters with what is held."""
         self.tries.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.seconds)
         if self.hangs:
             await asyncio.sleep(3600)
         error = self.errors.get(to) or self.errors.get(None)
@@ -50,8 +54,8 @@ def _problem(outbox: Outbox) -> ProviderError | None:
     return outbox.problem
 
 
-def _outbox(mailbox: _Mailbox, state_dir: Path | None, *, key: SigningKey = KEY) -> Outbox:
-    return Outbox(mailbox, key, FakeClock(), state_dir=state_dir)
+def _outbox(mailbox: _Mailbox, state_dir: Path | None) -> Outbox:
+    return Outbox(mailbox, FakeClock(), state_dir=state_dir)
 
 
 def test_a_letter_is_on_disk_before_it_is_answered_for(tmp_path: Path) -> None:
@@ -75,7 +79,7 @@ def test_letters_are_written_at_once(tmp_path: Path) -> None:
 
     async def main() -> None:
         mailbox, written = _Mailbox(), list[Letter]()
-        outbox = Outbox(mailbox, KEY, FakeClock(), state_dir=tmp_path, on_written=written.append)
+        outbox = Outbox(mailbox, FakeClock(), state_dir=tmp_path, on_written=written.append)
         running = asyncio.create_task(outbox.run())
         for number in (1, 2):
             await asyncio.sleep(100)
@@ -94,7 +98,7 @@ def test_an_outage_is_waited_out(tmp_path: Path) -> None:
 
     async def main() -> None:
         mailbox, failed = _Mailbox(), list[ProviderError]()
-        outbox = Outbox(mailbox, KEY, FakeClock(), state_dir=tmp_path, on_failed=failed.append)
+        outbox = Outbox(mailbox, FakeClock(), state_dir=tmp_path, on_failed=failed.append)
         mailbox.errors[None] = Unavailable("503")
         running = asyncio.create_task(outbox.run())
         assert await outbox.post([letter()])
@@ -149,6 +153,49 @@ def test_strong_letters_go_first(tmp_path: Path) -> None:
         await outbox.send()
         assert mailbox.order[0] == _OURS
         assert len(mailbox.order) == 50
+
+    run_virtual(main())
+
+
+def test_a_strong_letter_goes_before_the_rest_of_a_pass(tmp_path: Path) -> None:
+    """Four hundred weak ones are under way at 40 ms each when it comes: it is the next."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        mailbox.seconds = 0.04
+        outbox = _outbox(mailbox, tmp_path)
+        running = asyncio.create_task(outbox.run())
+        await outbox.post([letter(to=Address(number), evidence="weak") for number in range(1, 400)])
+        await asyncio.sleep(1)
+        began = len(mailbox.order)
+        await outbox.post([letter()])
+        await asyncio.sleep(0.1)
+        assert _OURS in mailbox.order[began : began + 2]
+        await asyncio.sleep(20)
+        assert len(mailbox.order) == 400
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_weak_letters_to_one_address_do_not_hold_up_another(tmp_path: Path) -> None:
+    """However fast forged mails about a Droplet come that has a strong letter, the next one gets its own."""
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        mailbox.seconds = 0.04
+        mailbox.errors[Address(1)] = Denied("403")
+        outbox = _outbox(mailbox, tmp_path)
+        await outbox.post([letter(to=to) for to in (Address(1), Address(2))])
+        running = asyncio.create_task(outbox.run())
+        for number in range(20):
+            for to in (Address(1), Address(2)):
+                await outbox.post([letter(to=to, evidence="weak", message=f"m{number}")])
+            if number == 10:
+                await outbox.post([letter()])
+            await asyncio.sleep(0.01)
+        assert mailbox.order[:2] == [Address(2), _OURS]
+        running.cancel()
 
     run_virtual(main())
 
@@ -269,6 +316,42 @@ def test_more_addresses_than_can_wait_are_refused(tmp_path: Path, monkeypatch: p
     run_virtual(main())
 
 
+def test_a_full_outbox_is_sent_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mail about more Droplets than there is room for, some are told at each try, until all are."""
+    monkeypatch.setattr(module, "MAX_ADDRESSES", 3)
+
+    async def main() -> None:
+        mailbox = _Mailbox()
+        letters = [letter(to=Address(number)) for number in range(1, 5)]
+        assert not await _outbox(mailbox, tmp_path).post(letters)
+        outbox = _outbox(mailbox, tmp_path)
+        assert len(outbox) == 3
+        running = asyncio.create_task(outbox.run())
+        await asyncio.sleep(1)
+        assert len(mailbox.held) == 3
+        assert await outbox.post(letters[3:])
+        assert not await outbox.post(letters)
+        await asyncio.sleep(1)
+        assert len(mailbox.held) == 4
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_weak_letters_leave_room_for_strong_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood about many Droplets while the bucket is away does not keep a proven mail out."""
+    monkeypatch.setattr(module, "MAX_ADDRESSES", 6)
+
+    async def main() -> None:
+        outbox = _outbox(_Mailbox(), tmp_path)
+        weak = [letter(to=Address(number), evidence="weak") for number in range(1, 9)]
+        assert not await outbox.post(weak)
+        assert len(outbox) == 3
+        assert await outbox.post([letter(), letter(to=Address(1))])
+
+    run_virtual(main())
+
+
 def test_what_has_expired_is_not_written(tmp_path: Path) -> None:
     """After eight hours without a mailbox a letter says nothing any more."""
 
@@ -284,10 +367,10 @@ def test_what_has_expired_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": 1, "waiting": [{}]}']
+    "body", [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 2}', b'{"version": 2, "letters": [5]}']
 )
 def test_a_damaged_file_is_said(tmp_path: Path, body: bytes) -> None:
-    """A relay starts all the same, and tells that letters of before are lost."""
+    """A relay starts all the same, tells that letters of before are lost, and keeps what is there of them."""
     (tmp_path / FILE).write_bytes(body)
 
     async def main() -> None:
@@ -298,16 +381,38 @@ def test_a_damaged_file_is_said(tmp_path: Path, body: bytes) -> None:
         assert outbox.disk_problem == ""
 
     run_virtual(main())
+    assert (tmp_path / f"{FILE}.unreadable").read_bytes() == body
 
 
-def test_nobody_slips_a_letter_into_the_file(tmp_path: Path) -> None:
-    """What lies on disk is signed as it is in the mailbox."""
+def test_one_damaged_letter_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    """What can be read of the file waits on, and the file is not gone either."""
 
     async def main() -> None:
-        await _outbox(_Mailbox(), tmp_path, key=STRANGER).post([letter()])
+        await _outbox(_Mailbox(), tmp_path).post([letter(), letter(to=Address(7))])
+        found = json.loads((tmp_path / FILE).read_bytes())
+        found["letters"][0]["event"] = "explode"
+        (tmp_path / FILE).write_text(json.dumps(found))
+        mailbox = _Mailbox()
+        outbox = _outbox(mailbox, tmp_path)
+        assert "explode" in outbox.disk_problem
+        assert (tmp_path / FILE).exists()
+        await outbox.send()
+        assert set(mailbox.held) == {Address(7)}
+        assert outbox.disk_problem == ""
+
+    run_virtual(main())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_nobody_slips_a_letter_into_the_file(tmp_path: Path) -> None:
+    """What somebody else has put in its place is not believed."""
+
+    async def main() -> None:
+        await _outbox(_Mailbox(), tmp_path).post([letter()])
+        os.chown(tmp_path / FILE, 12345, -1)
         outbox = _outbox(_Mailbox(), tmp_path)
         assert len(outbox) == 0
-        assert "unreadable" in outbox.disk_problem
+        assert "user 12345" in outbox.disk_problem
 
     run_virtual(main())
 

@@ -77,7 +77,6 @@ class Loop:
         world.propose(step, self._wish(step))
         if world.is_first and (problem := self._schedule.broken_bound()):
             log.warning("%s", problem)
-            self._link.heart.tell(error=problem)
         return False
 
     def settle(self, step: int, healthy: Health) -> bool:

@@ -94,6 +94,7 @@ class Webhook:
     secret: str = ""
     """A secret by value, meant for `SPOTWATCH_WEBHOOK__SECRET`; never printed."""
     trust_relay: bool = False
+    """A service whose signature covers a mail without DKIM proves it; it cannot know who wrote From."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses of reverse proxies, whose last `X-Forwarded-For` is taken for the peer's."""
     max_body_bytes: int = 262144

@@ -89,6 +89,13 @@ def judge_evidence(settings: Settings) -> Iterator[Finding]:
             "is empty, so that a mail may only flush, never stop: a stranger may name a Droplet as yours is",
             "set it to the addresses that DigitalOcean writes to",
         )
+    if settings.webhook.trust_relay:
+        yield warn(
+            "webhook.trust_relay",
+            "is on, so that a mail may stop the trainer without DKIM: whoever can write to the mailbox can "
+            "write DigitalOcean into From",
+            "leave it out, unless your mail server checks DKIM or DMARC before it forwards",
+        )
     names = getattr(config, "names", ())
     if names:
         yield ok("mail.names", f"{', '.join(names)}: this Droplet's alone")

@@ -25,7 +25,8 @@ _CLEAR = frozenset({MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION})
 def is_relay_trusted(mail: Mail, proof: Proof, *, delivery: Delivery, trust_relay: bool) -> bool:
     """Tell whether the service's own signature counts for the mail.
 
-    It does not when the mail is the original and carries a DKIM signature that is not known to hold: somebody
+    It says which way the mail came, not who wrote it: only who has mail checked before may trust it. It does
+    not count when the mail is the original and carries a DKIM signature that is not known to hold: somebody
     has changed it, or it is another's.
     """
     is_contradicted = delivery.is_original and mail.header_counts.get("dkim-signature", 0) > 0

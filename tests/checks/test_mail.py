@@ -71,6 +71,15 @@ async def test_what_makes_mail_worth_less_is_a_warning(bench: Bench) -> None:
     assert not any(line.result is Result.FAIL for line in lines.values())
 
 
+async def test_a_trusted_relay_is_a_warning(bench: Bench) -> None:
+    """Whoever writes to the mailbox can then stop the trainer, and the line says so."""
+    good = configured(bench, "127.0.0.1:1")
+    assert named(await bench.check(good), "webhook.trust_relay") == []
+    trusting = good.replace("[inbound.mailgun]", "trust_relay = true\n[inbound.mailgun]")
+    [line] = named(await bench.check(trusting), "webhook.trust_relay")
+    assert (line.result, "without DKIM" in line.found, "DMARC" in line.mend) == (Result.WARN, True, True)
+
+
 @pytest.mark.hostile(16)
 async def test_a_service_that_cannot_be_heard_is_a_failure(bench: Bench) -> None:
     """An empty secret, a pattern that is none, and a listener that is off."""

@@ -82,7 +82,8 @@ class Postmark:
             service=self.name,
             raw=content,
             is_original=bool(raw),
-            covers_body=True,
+            # The password is for the connection, and says nothing of what comes through it.
+            covers_body=False,
             replay_id=f"postmark:{message_id}",
             signed_at=None,
             received_at=self._clock.now(),

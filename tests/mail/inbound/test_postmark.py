@@ -15,6 +15,11 @@ from tests.mail.inbound.requests_postmark import OLD_PASSWORD, PASSWORD, good, r
 from tests.mail.inbound.services import MAIL, bench, deliver, refusal
 
 
+async def test_the_password_proves_nothing_of_the_mail() -> None:
+    """It is the connection's: what a stranger mailed comes through it as what DigitalOcean mailed."""
+    assert not (await deliver(bench("postmark").service, good())).covers_body
+
+
 async def test_who_has_no_password_is_challenged() -> None:
     """Some senders send theirs only after a challenge."""
     verdict = await refusal(bench("postmark").service, Received(headers={}, body=good().body))

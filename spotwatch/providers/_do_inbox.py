@@ -2,10 +2,11 @@
 """The notices that were pushed to this Droplet, kept over restarts until they are cancelled or long past.
 
 A push is heard once, so what it said is level here. What is proven and what is not make two notices with ids
-of their own: nothing unproven can move, end or hide what is proven. Of claims of one worth the earliest time
-counts; only a proven correction gives a later one, under a new id. A cancel counts when it was signed after
-the notice. The state of another Droplet (a copied disk) is thrown away. It does not verify signatures, nor
-decide whether a message concerns this Droplet.
+of their own: nothing unproven can move, end or hide what is proven. Of proven claims the earliest time is
+right; a later one, under a new id, comes with a correction, or with what was signed when the first time had
+passed. Times without proof say nothing. A cancel counts when it was signed after the notice. The state of
+another Droplet (a copied disk) is thrown away. It does not verify signatures, nor decide whether a message
+concerns this Droplet.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from spotwatch.errors import HandshakeError, Malformed
 from spotwatch.kept_state import KeptState
 from spotwatch.model import JSON, Evidence, Notice, from_rfc3339, to_rfc3339
 from spotwatch.providers._do_message import read_id
-from spotwatch.providers._do_slot import Claim, Slot
+from spotwatch.providers._do_slot import LEAST_WEAK, Claim, Slot
 
 _VERSION = 2
-# Begun anew it would be another notice, whose first flush nothing holds up: whoever forges cancels must not
-# make a trainer save more often than the ten minutes that lie between two flushes without proof.
-_LEAST_WEAK = timedelta(seconds=600)
+# How far our clock and that of a mail's sender may differ.
+_SKEW = timedelta(minutes=5)
 
 Outcome = Literal["accepted", "duplicate", "refused"]
 
@@ -43,6 +43,8 @@ class Inbox:
         self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
         self._superseded_at: datetime | None = None
         """What was signed before that proven cancel or correction does not count any more."""
+        self._since: datetime | None = None
+        """When this Droplet was first seen here; None: longer ago than this was kept."""
         try:
             self._load()
         except HandshakeError as error:
@@ -63,10 +65,10 @@ class Inbox:
         """Return the ids of the last notices that were cancelled, replaced or are long past."""
         return frozenset((*self._strong.ended, *self._weak.ended))
 
-    def belong_to(self, droplet_id: int) -> None:
-        """Say whose inbox this is; what was kept for another Droplet is thrown away."""
+    def belong_to(self, droplet_id: int, *, since: datetime | None = None) -> None:
+        """Say whose inbox this is, since when; what was kept for another Droplet is thrown away."""
         if self._owner != droplet_id:
-            self._owner, self._superseded_at = droplet_id, None
+            self._owner, self._superseded_at, self._since = droplet_id, None, since
             self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
             self._state.changed()
 
@@ -82,13 +84,21 @@ class Inbox:
         self._state.changed()
         if claim.evidence is Evidence.WEAK:
             return self._take_weak(claim)
+        has_ended = self._supersede(claim.superseded_at)
         if claim.event == "cancel":
             has_changed = self._cancel(claim)
         elif claim.event == "correction":
             has_changed = self._correct(claim)
         else:
             has_changed = self._strong.put(claim, self._owner)
-        return "accepted" if has_changed else "duplicate"
+        return "accepted" if has_changed or has_ended else "duplicate"
+
+    def is_before_us(self, moment: datetime, *, booted_at: datetime) -> bool:
+        """Tell whether `moment` lies before this boot, and before all that is known of this Droplet.
+
+        What was signed then may be about the one that had its name or address before.
+        """
+        return self._since is not None and moment < min(self._since, booted_at) - _SKEW
 
     def expire(self, now: datetime) -> None:
         """Let go of a notice an hour after its deadline, or after it came, if it came late."""
@@ -107,12 +117,19 @@ class Inbox:
         if claim.event != "cancel":
             return "accepted" if self._weak.put(claim, self._owner) else "duplicate"
         weak = self._weak.notice
-        if weak is not None and claim.received_at < weak.seen_at + _LEAST_WEAK:
+        if weak is not None and claim.received_at < weak.seen_at + LEAST_WEAK:
             return "refused"
         has_ended = self._weak.is_older_than(claim.signed_at) and self._weak.end()
         if self._strong.notice is not None:
             return "refused"
         return "accepted" if has_ended else "duplicate"
+
+    def _supersede(self, moment: datetime | None) -> bool:
+        """Make up for a cancel or correction that nobody told us of; tell whether it has ended anything."""
+        if moment is None or (self._superseded_at is not None and moment <= self._superseded_at):
+            return False
+        self._superseded_at = moment
+        return self._strong.is_older_than(moment) and self._strong.end()
 
     def _cancel(self, claim: Claim) -> bool:
         if not self._strong.is_older_than(claim.signed_at):
@@ -142,6 +159,7 @@ class Inbox:
             "version": _VERSION,
             "droplet_id": self._owner,
             "superseded_at": None if at is None else to_rfc3339(at),
+            "since": None if self._since is None else to_rfc3339(self._since),
             "strong": self._strong.to_json(),
             "weak": self._weak.to_json(),
         }
@@ -156,6 +174,7 @@ class Inbox:
             owner = read_id(row["droplet_id"]) or 0
             at = row["superseded_at"]
             superseded_at = None if at is None else from_rfc3339(at)
+            since = None if row.get("since") is None else from_rfc3339(row["since"])
             strong = Slot.from_json(Evidence.STRONG, row["strong"])
             weak = Slot.from_json(Evidence.WEAK, row["weak"])
         except (
@@ -168,7 +187,7 @@ class Inbox:
             Malformed,
         ) as error:
             raise HandshakeError(f"{self._state.path}: {type(error).__name__}") from error
-        self._owner, self._superseded_at = owner, superseded_at
+        self._owner, self._superseded_at, self._since = owner, superseded_at, since
         self._strong, self._weak = strong, weak
 
 

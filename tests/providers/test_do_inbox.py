@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,58 +18,7 @@ from spotwatch.model import Answer, Evidence, Notice, to_rfc3339
 from spotwatch.providers._do_inbox import Inbox
 from spotwatch.providers._do_slot import Claim
 from spotwatch.testing import FakeClock, run_virtual
-
-NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
-OURS = 512345678
-STRONG, WEAK = Evidence.STRONG, Evidence.WEAK
-Event = Literal["reclaim", "cancel", "correction"]
-
-
-def minutes(count: float) -> datetime:
-    """Return the moment `count` minutes from NOW."""
-    return NOW + timedelta(minutes=count)
-
-
-def claim(
-    event: Event = "reclaim",
-    evidence: Evidence = STRONG,
-    *,
-    at: float | None = 90,
-    signed: float = 0,
-    received: float | None = None,
-) -> Claim:
-    """Return a claim; its times are minutes from NOW."""
-    return Claim(
-        event=event,
-        evidence=evidence,
-        at=None if at is None else minutes(at),
-        signed_at=minutes(signed),
-        received_at=minutes(signed if received is None else received),
-        detail=f"{event} {evidence}",
-    )
-
-
-def inbox(path: Path | None = None) -> Inbox:
-    """Return an inbox of ours."""
-    made = Inbox(path)
-    made.belong_to(OURS)
-    return made
-
-
-def only(made: Inbox, evidence: Evidence) -> Notice | None:
-    """Return the notice of one worth; None: there is none."""
-    found = [notice for notice in made.notices if notice.evidence is evidence]
-    assert len(found) <= 1
-    return found[0] if found else None
-
-
-def deadline(made: Inbox, evidence: Evidence = STRONG) -> float | None:
-    """Return a deadline in minutes from NOW; None: there is no such notice."""
-    notice = only(made, evidence)
-    if notice is None:
-        return None
-    assert notice.deadline is not None
-    return (notice.deadline - NOW) / timedelta(minutes=1)
+from tests.providers.do_claims import OURS, STRONG, WEAK, Event, claim, deadline, inbox, minutes, only
 
 
 def test_a_weak_claim_neither_moves_nor_lends_its_time() -> None:
@@ -78,7 +26,7 @@ def test_a_weak_claim_neither_moves_nor_lends_its_time() -> None:
     for order in ((claim(at=90), claim(evidence=WEAK, at=5)), (claim(evidence=WEAK, at=5), claim(at=90))):
         made = inbox()
         assert [made.take(one) for one in order] == ["accepted", "accepted"]
-        assert (deadline(made), deadline(made, WEAK)) == (90, 5)
+        assert (deadline(made), deadline(made, WEAK)) == (90, 120)
         assert len({notice.id for notice in made.notices}) == 2
 
 
@@ -206,10 +154,10 @@ def test_each_notice_ends_an_hour_after_its_own_deadline() -> None:
     made.take(claim(at=90))
     made.take(claim(evidence=WEAK, at=5))
     found = []
-    for at in (64, 66, 151):
+    for at in (149, 151, 181):
         made.expire(minutes(at))
         found.append([notice.evidence for notice in made.notices])
-    assert found == [[STRONG, WEAK], [STRONG], []]
+    assert found == [[STRONG, WEAK], [WEAK], []]
     assert len(made.ended) == 2
 
 
@@ -303,6 +251,8 @@ def claims(evidence: Evidence) -> st.SearchStrategy[Claim]:
         at=st.none() | st.integers(-200, 300),
         signed=st.integers(-180, 180),
         received=st.integers(0, 180),
+        message=st.sampled_from(["", "a", "b"]),
+        superseded=st.none() | st.integers(-180, 180),
     )
 
 

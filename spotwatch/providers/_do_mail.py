@@ -25,15 +25,12 @@ from spotwatch.model import Evidence
 from spotwatch.providers import Context
 from spotwatch.providers._do_identity import Known
 from spotwatch.providers._do_memory import Memory
-from spotwatch.providers._do_services import CLOCK_DOUBT, Door
+from spotwatch.providers._do_services import MEMORY_DOUBT, PASSING_DOUBTS, Door
 from spotwatch.providers._do_slot import PROVIDER_NAME, Claim
 from spotwatch.received import Received, Verdict
 
 _KEPT_AS = "mail"
 _MAX_PENDING = 16
-_MEMORY_DOUBT = "it may be a replay from before a restart that lost the memory of what was heard"
-# What may be gone when the service tries again.
-_PASSING_DOUBTS = frozenset({CLOCK_DOUBT, _MEMORY_DOUBT})
 _NOT_FOUND = Verdict(status=404, result="other")
 _DUPLICATE = Verdict(status=200, result="duplicate")
 _FULL = Verdict(status=503, result="full")
@@ -125,7 +122,7 @@ class MailRoute:
             if novelty == "reused":
                 return Verdict(status=service.permanent_status, result="replayed")
             if novelty == "unknown":
-                delivery = replace(delivery, doubts=(*delivery.doubts, _MEMORY_DOUBT))
+                delivery = replace(delivery, doubts=(*delivery.doubts, MEMORY_DOUBT))
         try:
             judgements = await self._desk.consider(
                 delivery, [_droplet(known, known.droplet_id)], now, spent_seconds=spent_seconds
@@ -165,7 +162,7 @@ class MailRoute:
             )
         )
         self._wake()
-        if judgement.is_temporary or not _PASSING_DOUBTS.isdisjoint(delivery.doubts):
+        if judgement.is_temporary or not PASSING_DOUBTS.isdisjoint(delivery.doubts):
             return Verdict(status=503, result=judgement.result)
         memory = self._memory.proven if is_proven else self._memory.unproven
         for one, body in ((seen_id, delivery.raw), (mail_id, b"")):

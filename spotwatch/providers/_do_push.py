@@ -70,7 +70,7 @@ class Pushes:
         """
         now = self._context.clock.now()
         try:
-            webhook_id, is_clock_off = self._verified(request, now)
+            webhook_id, is_clock_off = verified(request, self._context, now=now)
         except Rejected as rejected:
             return Verdict(status=401, result="replayed" if rejected.is_signed else "unsigned")
         signed = signed_at(request.headers)
@@ -89,21 +89,6 @@ class Pushes:
         waiting, self._pending = self._pending, {}
         for push in waiting.values():
             self._judge(push)
-
-    def _verified(self, request: Received, now: datetime) -> tuple[str, bool]:
-        """Return the id of a signed request, and whether it fits only a clock that is wrong.
-
-        Raises:
-            Rejected: it is not signed, or too old or too new.
-        """
-        context = self._context
-        check = partial(verify, request.headers, request.body, context.webhook_secrets, now=now)
-        try:
-            return check(tolerance_seconds=context.webhook_tolerance_seconds), False
-        except Rejected as rejected:
-            if not rejected.is_signed or context.is_clock_synced() is not False:
-                raise
-        return check(tolerance_seconds=UNSYNCED_SECONDS), True
 
     def _judge(self, push: _Push) -> Verdict:
         """Take a verified message that has not been acted on, put it off, or leave it."""
@@ -134,3 +119,18 @@ class Pushes:
             return Verdict(status=409, result="refused")
         self._memory.proven.remember(push.webhook_id, push.body, now=self._context.clock.now())
         return Verdict(status=202 if outcome == "accepted" else 200, result=outcome)
+
+
+def verified(request: Received, context: Context, *, now: datetime) -> tuple[str, bool]:
+    """Return the id of a signed request, and whether its time fits only a clock that is wrong.
+
+    Raises:
+        Rejected: it is not signed, or too old or too new.
+    """
+    check = partial(verify, request.headers, request.body, context.webhook_secrets, now=now)
+    try:
+        return check(tolerance_seconds=context.webhook_tolerance_seconds), False
+    except Rejected as rejected:
+        if not rejected.is_signed or context.is_clock_synced() is not False:
+            raise
+    return check(tolerance_seconds=UNSYNCED_SECONDS), True

@@ -22,6 +22,9 @@ STANDARD = "standard"
 """The service that needs no section: the webhook's secrets are its own."""
 
 CLOCK_DOUBT = "the service's time fits only a clock that is wrong, and this machine's is not set yet"
+MEMORY_DOUBT = "it may be a replay from before a restart that lost the memory of what was heard"
+PASSING_DOUBTS = frozenset({CLOCK_DOUBT, MEMORY_DOUBT})
+"""What may be gone when the service tries again."""
 
 
 @dataclass(slots=True)

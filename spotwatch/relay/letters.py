@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotwatch.mail.mailbox import BROADCAST, Address, Letter, LetterEvent, address_of_name, expiry
@@ -20,6 +21,8 @@ from spotwatch.relay.fleet import Fleet
 
 WINDOW = timedelta(hours=2)
 """The notice that DigitalOcean aims at (its tutorial on spot GPU Droplets, September 2026)."""
+MAX_WEAK = 50
+"""Letters that one mail may make without proof; of more, one to everybody takes the place."""
 
 
 def of_judgements(
@@ -27,12 +30,14 @@ def of_judgements(
 ) -> tuple[Letter, ...]:
     """Return the letters that follow from a mail: one to each Droplet that it names, or one to everybody.
 
+    A stranger's mail can name all of a fleet: without proof, one letter to everybody says the same.
+
     Args:
         judgements: of one mail.
         now: aware.
         sole: whom a mail that names nobody is about, by configuration; None: it is about everybody.
     """
-    return tuple(
+    return _few(
         _letter(
             _whose(one.droplet or (sole if one.evidence is Evidence.STRONG else None)),
             one.event,
@@ -49,7 +54,7 @@ def of_judgements(
 
 
 def of_notice(
-    notice: Message, *, fleet: Fleet, webhook_id: str, is_clock_off: bool, now: datetime
+    notice: Message, *, fleet: Fleet, webhook_id: str, is_doubtful: bool, now: datetime
 ) -> tuple[Letter, ...]:
     """Return the letters that follow from a signed notice.
 
@@ -60,7 +65,7 @@ def of_notice(
         notice: verified.
         fleet: who has which name.
         webhook_id: by which its copies are known.
-        is_clock_off: its time fits only a clock that is wrong.
+        is_doubtful: it may be a replay, since its time fits only a clock that is wrong, or a memory is lost.
         now: aware.
     """
     name = notice.name.strip().casefold()
@@ -72,11 +77,11 @@ def of_notice(
         to = {Address(one.droplet_id): len(found) == 1 and name in one.names for one in found}
     else:
         to = {address_of_name(name) if name else BROADCAST: False}
-    return tuple(
+    return _few(
         _letter(
             address,
             notice.event,
-            evidence=Evidence.STRONG if is_certain and not is_clock_off else Evidence.WEAK,
+            evidence=Evidence.STRONG if is_certain and not is_doubtful else Evidence.WEAK,
             at=notice.at,
             issued_at=notice.signed_at,
             message=webhook_id,
@@ -99,6 +104,18 @@ def to_everybody(*, message: str, why: str, now: datetime) -> Letter:
         detail=why,
         now=now,
     )
+
+
+def _few(letters: Iterable[Letter]) -> tuple[Letter, ...]:
+    """Return `letters` of one mail, the weak ones as one to everybody where they are too many."""
+    made = tuple(letters)
+    weak = [letter for letter in made if letter.evidence is Evidence.WEAK]
+    if len(weak) <= MAX_WEAK:
+        return made
+    earliest = min(weak, key=lambda letter: letter.at or letter.issued_at)
+    detail = f"to everybody, since it concerns {len(weak)} Droplets: {earliest.detail}"
+    strong = (letter for letter in made if letter.evidence is Evidence.STRONG)
+    return (*strong, replace(earliest, to=BROADCAST, detail=detail))
 
 
 def _whose(droplet: Droplet | None) -> Address:

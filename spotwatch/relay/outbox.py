@@ -26,8 +26,11 @@ from spotwatch.safe_files import read_owned_file, write_atomically
 from spotwatch.untrusted import read_object
 
 FILE = "relay-outbox.json"
-MAX_ADDRESSES = 4096
-"""That letters wait for at once; beyond it senders are asked to come again. Half of it is for strong ones."""
+MAX_ADDRESSES = 16_384
+"""That letters wait for at once: more than an account's Droplets; beyond it senders are asked to come again.
+
+Those with weak letters only may fill a quarter of it.
+"""
 
 _VERSION = 2
 _MAX_BYTES = 32 * 1024 * 1024
@@ -165,7 +168,7 @@ class Outbox:
         is_strong = letter.evidence is Evidence.STRONG
         # However many mails are forged, there is room for what is proven.
         weak = len(self._waiting) - len(self._urgent)
-        return len(self._waiting) < MAX_ADDRESSES and (is_strong or weak < MAX_ADDRESSES // 2)
+        return len(self._waiting) < MAX_ADDRESSES and (is_strong or weak < MAX_ADDRESSES // 4)
 
     def _set(self, to: Address, letters: tuple[Letter, ...]) -> None:
         """Let exactly `letters` wait for `to`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from spotwatch.errors import Malformed
 from spotwatch.kept_bodies import KeptBodies
@@ -21,23 +20,21 @@ from spotwatch.mail.model import Delivery, Judgement
 from spotwatch.model import Evidence
 from spotwatch.providers import Context
 from spotwatch.providers._do_message import parse
-from spotwatch.providers._do_push import UNSYNCED_SECONDS
-from spotwatch.providers._do_services import CLOCK_DOUBT, Door
+from spotwatch.providers._do_push import verified
+from spotwatch.providers._do_services import MEMORY_DOUBT, PASSING_DOUBTS, Door
 from spotwatch.received import Received, Verdict
 from spotwatch.relay.fleet import Fleet
 from spotwatch.relay.letters import of_judgements, of_notice, to_everybody
 from spotwatch.relay.metrics import NOBODY, NOTICES
 from spotwatch.relay.outbox import Outbox
 from spotwatch.relay.replays import Replays
-from spotwatch.webhooks import Rejected, signed_at, verify
+from spotwatch.webhooks import Rejected, signed_at
 
 _KEPT_AS = "mail"
-_MEMORY_DOUBT = "it may be a replay from before a restart that lost the memory of what was heard"
-# What may be gone when the service tries again.
-_PASSING_DOUBTS = frozenset({CLOCK_DOUBT, _MEMORY_DOUBT})
 _UNAVAILABLE = 503
 _NOT_FOUND = Verdict(status=404, result="other")
 _DUPLICATE = Verdict(status=200, result="duplicate")
+_REUSED = Verdict(status=409, result="replayed")
 _LOST = Verdict(status=503, result="full")
 _PENDING = Verdict(status=503, result="pending")
 
@@ -91,35 +88,34 @@ class RelayReceiver:
     # -- notices -------------------------------------------------------------------------------------------
 
     async def _notice(self, request: Received) -> Verdict:
-        context, now = self._context, self._context.clock.now()
-        check = partial(verify, request.headers, request.body, context.webhook_secrets, now=now)
-        is_clock_off = False
+        now = self._context.clock.now()
         try:
-            try:
-                webhook_id = check(tolerance_seconds=context.webhook_tolerance_seconds)
-            except Rejected as rejected:
-                if not rejected.is_signed or context.is_clock_synced() is not False:
-                    raise
-                webhook_id, is_clock_off = check(tolerance_seconds=UNSYNCED_SECONDS), True
+            webhook_id, is_clock_off = verified(request, self._context, now=now)
         except Rejected as rejected:
             return Verdict(status=401, result="replayed" if rejected.is_signed else "unsigned")
         signed = signed_at(request.headers)
         seen_id = f"{NOTICES}:{webhook_id}"
         known = self._replays.proven.novelty(seen_id, request.body, signed_at=signed, now=now)
-        if known != "new":
-            return _DUPLICATE if known == "duplicate" else _refusal(known)
+        if known in ("duplicate", "reused"):
+            return _DUPLICATE if known == "duplicate" else _REUSED
         try:
             message = parse(request.body, signed_at=signed, received_at=now)
         except Malformed:
             return Verdict(status=400, result="malformed")
+        # What cannot be remembered is told all the same: what comes again only makes the same letters. What
+        # may be a replay from before a restart may only flush.
         letters = of_notice(
-            message, fleet=self._fleet, webhook_id=webhook_id, is_clock_off=is_clock_off, now=now
+            message,
+            fleet=self._fleet,
+            webhook_id=webhook_id,
+            is_doubtful=is_clock_off or known == "unknown",
+            now=now,
         )
-        if not await self._outbox.post(letters):
+        if not await self._outbox.post(letters) or known == "full":
             return _LOST
-        if is_clock_off:
-            # Sent again once the clock is set, it may count for what it is worth.
-            return Verdict(status=503, result="unproven")
+        if is_clock_off or known == "unknown":
+            # Sent again once the clock is set, or signed anew, it may count for what it is worth.
+            return Verdict(status=503, result="unproven" if is_clock_off else "replayed")
         self._replays.proven.remember(seen_id, request.body, now=now)
         return await self._kept(Verdict(status=202, result="accepted"))
 
@@ -145,7 +141,7 @@ class RelayReceiver:
         if "reused" in novelties:
             return Verdict(status=service.permanent_status, result="replayed")
         if "unknown" in novelties:
-            delivery = replace(delivery, doubts=(*delivery.doubts, _MEMORY_DOUBT))
+            delivery = replace(delivery, doubts=(*delivery.doubts, MEMORY_DOUBT))
         try:
             judgements = await self._desk.consider(delivery, self._fleet.droplets, now)
         except Malformed:
@@ -181,7 +177,7 @@ class RelayReceiver:
         """Return what a service is told of a mail whose letters are safe."""
         if self._is_unknown(judgements):
             return _PENDING
-        passing = not _PASSING_DOUBTS.isdisjoint(delivery.doubts)
+        passing = not PASSING_DOUBTS.isdisjoint(delivery.doubts)
         if letters and (passing or any(one.is_temporary for one in judgements)):
             return Verdict(status=_UNAVAILABLE, result=_result(judgements))
         return Verdict(status=202 if letters else 200, result=_result(judgements))
@@ -200,12 +196,6 @@ class RelayReceiver:
     async def _kept(self, verdict: Verdict) -> Verdict:
         """Return `verdict`, or 503 when a restart would forget that it was given."""
         return verdict if await self._replays.save() else Verdict(status=503, result=verdict.result)
-
-
-def _refusal(novelty: str) -> Verdict:
-    if novelty == "reused":
-        return Verdict(status=409, result="replayed")
-    return Verdict(status=503, result="full" if novelty == "full" else "replayed")
 
 
 def _result(judgements: Sequence[Judgement]) -> str:

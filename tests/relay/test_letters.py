@@ -14,7 +14,7 @@ from spotwatch.mail.model import Droplet, Judgement
 from spotwatch.model import Evidence
 from spotwatch.providers._do_message import Message
 from spotwatch.relay.fleet import Fleet
-from spotwatch.relay.letters import of_judgements, of_notice, to_everybody
+from spotwatch.relay.letters import MAX_WEAK, of_judgements, of_notice, to_everybody
 from spotwatch.testing import EPOCH
 
 _HOUR = timedelta(hours=1)
@@ -67,6 +67,33 @@ def test_several_droplets_get_a_letter_each() -> None:
     """One mail, one letter a Droplet that it names."""
     judged = [_judged(droplet=Droplet(droplet_id=number)) for number in (5, 6, 7)]
     assert [one.to for one in of_judgements(judged, now=EPOCH)] == [Address(5), Address(6), Address(7)]
+
+
+def test_an_unproven_mail_about_many_is_one_letter_to_everybody() -> None:
+    """A forger who names a whole fleet makes no queue; what is proven is told to each of however many."""
+    droplets = [Droplet(droplet_id=number) for number in range(1, 3001)]
+    first = _judged(droplet=droplets[7], evidence=Evidence.WEAK, at=EPOCH + _HOUR)
+    weak = [_judged(droplet=one, evidence=Evidence.WEAK) for one in droplets]
+    (made,) = of_judgements([*weak, first], now=EPOCH)
+    assert (made.to, made.event, made.evidence) == (BROADCAST, "reclaim", Evidence.WEAK)
+    assert made.at == EPOCH + _HOUR
+    assert len(of_judgements(weak[:MAX_WEAK], now=EPOCH)) == MAX_WEAK
+    strong = [_judged(droplet=one) for one in droplets]
+    assert len(of_judgements(strong, now=EPOCH)) == 3000
+    mixed = of_judgements([*strong[:2], *weak], now=EPOCH)
+    assert [one.to for one in mixed] == [Address(1), Address(2), BROADCAST]
+
+
+async def test_a_name_of_many_droplets_is_one_letter_to_everybody() -> None:
+    """A signed notice that gives the name of a whole fleet is as weak, and as short."""
+
+    async def listed() -> tuple[Droplet, ...]:
+        return tuple(Droplet(droplet_id=number, hostname="twin") for number in range(1, MAX_WEAK + 2))
+
+    fleet = Fleet([], listed, state_dir=None)
+    await fleet.refresh()
+    (made,) = of_notice(_notice(name="twin"), fleet=fleet, webhook_id="m", is_doubtful=False, now=EPOCH)
+    assert (made.to, made.evidence) == (BROADCAST, Evidence.WEAK)
 
 
 def test_a_mail_that_names_nobody_is_for_everybody_and_weak() -> None:
@@ -141,13 +168,13 @@ def _notice(droplet_id: int | None = None, name: str = "", event: str = "reclaim
 )
 def test_whom_a_signed_notice_concerns(fleet: Fleet, notice: Message, to: dict[Address, str]) -> None:
     """A number, or a name that is one Droplet's alone, is certain; all else may only flush."""
-    made = of_notice(notice, fleet=fleet, webhook_id="msg_1", is_clock_off=False, now=EPOCH)
+    made = of_notice(notice, fleet=fleet, webhook_id="msg_1", is_doubtful=False, now=EPOCH)
     assert {one.to: str(one.evidence) for one in made} == to
 
 
 def test_a_notice_whose_time_fits_only_a_wrong_clock_is_weak(fleet: Fleet) -> None:
     """It may be a replay."""
-    (made,) = of_notice(_notice(1), fleet=fleet, webhook_id="msg_1", is_clock_off=True, now=EPOCH)
+    (made,) = of_notice(_notice(1), fleet=fleet, webhook_id="msg_1", is_doubtful=True, now=EPOCH)
     assert made.evidence is Evidence.WEAK
 
 
@@ -157,7 +184,7 @@ def test_a_notices_name_cannot_steer_a_log(fleet: Fleet) -> None:
         _notice(name="\x1b[2J\n\u202e" + "x" * 200),
         fleet=fleet,
         webhook_id="m",
-        is_clock_off=False,
+        is_doubtful=False,
         now=EPOCH,
     )
     assert made.detail.isprintable()

@@ -273,3 +273,28 @@ async def test_what_can_be_lost_is_not_answered_for(post: Post, tmp_path: Path) 
     gone.mkdir()
     assert await post.mail(raw, token="t" * 50) == ACCEPTED
     assert await post.letters() == {_OURS: _STRONG}
+
+
+async def test_a_notice_for_which_no_memory_is_left_is_told_all_the_same(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its letter goes out at each try, and is the same; it is asked for again until it can be remembered."""
+    row = {"event": "reclaim", "droplet_id": OURS}
+    monkeypatch.setattr(post.receiver._replays.proven, "_capacity", 0)
+    for _ in range(2):
+        assert await post.notice(row, webhook_id="msg_a") == Verdict(status=503, result="full")
+        assert await post.letters() == {_OURS: _STRONG}
+    monkeypatch.undo()
+    assert await post.notice(row, webhook_id="msg_a") == ACCEPTED
+
+
+async def test_a_notice_that_may_be_a_replay_flushes(post: Post) -> None:
+    """A restart has lost the memory: it is told weakly, and asked for again, until it is newer than that."""
+    row = {"event": "reclaim", "droplet_id": OURS}
+    await post.notice(row)
+    await post.letters()
+    (post.state_dir / "relay-replays.json").write_bytes(b"{")
+    post.objects.objects.clear()
+    post.start()
+    assert await post.notice(row, age_seconds=60) == Verdict(status=503, result="replayed")
+    assert await post.letters() == {_OURS: ["reclaim weak"]}

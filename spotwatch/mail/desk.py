@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """One mail through all stages: read, proven, understood and judged, without holding up the loop.
 
-Whatever cannot be finished ends as a weak judgement, which may make a trainer save and never stop: a mail too
-hard to read must not be the way to silence. It keeps nothing, and asks nobody but DNS.
+Proof comes before understanding: the headers of each mail are read first and its signature is checked, which
+is cheap, and what may become strong goes before all the rest, in a thread of its own. The rest only flushes,
+and where too much of it comes it does so unread. Whatever cannot be finished ends as a weak judgement: a mail
+too hard to read must not be the way to silence. It keeps nothing, and asks nobody but DNS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 from spotwatch.config import Mail as Rules
 from spotwatch.errors import Malformed
 from spotwatch.mail.dkim import key_names, prove
+from spotwatch.mail.evidence import unproven
 from spotwatch.mail.judging import judge
 from spotwatch.mail.keys import KeyAnswer
-from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail
+from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail, Proof, Proven
 from spotwatch.mail.patterns import Patterns
-from spotwatch.mail.reading import read_mail
+from spotwatch.mail.reading import MAX_MAIL_BYTES, read_mail, read_top
+from spotwatch.mail.turns import NoTurn, TooHard, Turns
 from spotwatch.mail.understanding import understand
 from spotwatch.masking import escape
 from spotwatch.model import Evidence
@@ -28,9 +34,14 @@ from spotwatch.model import Evidence
 LIMIT_SECONDS = 4.0
 """For one mail, waiting included: the listener itself gives up after five."""
 _LEAST_SECONDS = 0.5
-
-T = TypeVar("T")
-P = ParamSpec("P")
+# The listener has 32 connections, and each mail that waits holds one of them.
+_MOST_LOOKS = 64
+_MOST_LOOK_BYTES = 8 * 1024 * 1024
+_MOST_UNPROVEN = 12
+_MOST_UNPROVEN_BYTES = 1024 * 1024
+# So many unread mails are one: what follows from each of them is the same flush.
+_UNREAD_SECONDS = 60.0
+_PROMISING, _NEW = 0, 1
 
 
 class Keys(Protocol):
@@ -40,12 +51,18 @@ class Keys(Protocol):
         """Return an answer for each name."""
 
 
-class _TooHard(Exception):
-    """A stage did not end in time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A mail with all that its judgement needs."""
+
+    delivery: Delivery
+    droplets: tuple[Droplet, ...]
+    keys: Mapping[str, KeyAnswer]
+    now: datetime
 
 
 class MailDesk:
-    """Judges mail, one at a time.
+    """Judges mail, one at a time; what may be strong does not wait for what cannot.
 
     Args:
         rules: what proves a mail.
@@ -69,7 +86,8 @@ class MailDesk:
         self._keys = keys
         self._trust_relay = trust_relay
         self._limit_seconds = limit_seconds
-        self._turn = asyncio.Semaphore(1)
+        self._first = Turns(most_waiting=_MOST_LOOKS, most_bytes=_MOST_LOOK_BYTES)
+        self._rest = Turns(most_waiting=_MOST_UNPROVEN, most_bytes=_MOST_UNPROVEN_BYTES)
 
     async def consider(
         self, delivery: Delivery, droplets: Sequence[Droplet], now: datetime, *, spent_seconds: float = 0.0
@@ -86,78 +104,87 @@ class MailDesk:
             Malformed: it is no mail at all, or beyond the limits of size.
         """
         until = asyncio.get_running_loop().time() + max(_LEAST_SECONDS, self._limit_seconds - spent_seconds)
+        size = len(delivery.raw)
+        # Until its proof is known, it may be the genuine one; one that is cut off is not.
+        may_be_strong = size <= MAX_MAIL_BYTES
         try:
-            mail, names = await self._in_turn(until, self._read, delivery.raw, now)
+            mail, names = await self._first.run(
+                partial(self._look, delivery.raw, now), rank=_NEW, size=size, until=until
+            )
             async with asyncio.timeout_at(until):
                 keys = await self._keys.fetch(names) if names else {}
-            return await self._in_turn(until, self._judge, mail, keys, delivery, tuple(droplets), now)
+            case = _Case(delivery=delivery, droplets=tuple(droplets), keys=keys, now=now)
+            is_promising, may_be_strong = await self._first.run(
+                partial(self._weigh, mail, case), rank=_NEW, size=size, until=until
+            )
+            turns, rank = (self._first, _PROMISING) if is_promising else (self._rest, _NEW)
+            return await turns.run(partial(self._judge, case), rank=rank, size=size, until=until)
         except Malformed:
             raise
-        except _TooHard:
-            # Temporary too: on a machine that is busy enough a genuine mail ends here.
+        except TooHard:
             why = f"it took longer than {self._limit_seconds:g} s"
-            return (_weak(delivery, why, is_temporary=True, is_kept=True),)
+            return (_weak(delivery, why, is_temporary=may_be_strong, is_kept=True),)
+        except NoTurn as error:
+            key = "" if may_be_strong else f"unread-{now.timestamp() // _UNREAD_SECONDS:.0f}"
+            return (_weak(delivery, str(error), is_temporary=may_be_strong, is_kept=False, key=key),)
         except TimeoutError:
-            why = f"its turn did not come within {self._limit_seconds:g} s"
+            why = f"no answer from DNS within {self._limit_seconds:g} s"
             return (_weak(delivery, why, is_temporary=True, is_kept=False),)
         except Exception as error:  # noqa: BLE001 - a mail that breaks a stage must not go unheard
             why = f"{type(error).__name__}: {error}"
             return (_weak(delivery, why, is_temporary=False, is_kept=True),)
 
-    def _read(self, raw: bytes, now: datetime) -> tuple[Mail, tuple[str, ...]]:
-        """Return a mail, and the names in DNS of the keys that could prove it."""
-        mail = read_mail(raw)
+    def _look(self, raw: bytes, now: datetime) -> tuple[Mail, tuple[str, ...]]:
+        """Return the top of a mail, and the names in DNS of the keys that could prove it."""
+        mail = read_top(raw)
         return mail, key_names(mail, trusted_domains=self._rules.trusted_domains, now=now)
 
-    def _judge(
-        self,
-        mail: Mail,
-        keys: Mapping[str, KeyAnswer],
-        delivery: Delivery,
-        droplets: tuple[Droplet, ...],
-        now: datetime,
-    ) -> tuple[Judgement, ...]:
-        proof = prove(mail, keys, trusted_domains=self._rules.trusted_domains, now=now)
+    def _weigh(self, mail: Mail, case: _Case) -> tuple[bool, bool]:
+        """Tell whether a mail may be strong, as far as its proof goes; and whether it may later."""
+        at_best = Proof(
+            result=Proven.YES,
+            domain=mail.sender.rpartition("@")[2],
+            signed_headers=frozenset(mail.header_counts),
+        )
+        # Others own mails of DigitalOcean too, and may send us as many of them as they like.
+        if mail.problems or self._doubts(mail, at_best, case):
+            return False, False
+        proof = prove(mail, case.keys, trusted_domains=self._rules.trusted_domains, now=case.now)
+        is_promising = not self._doubts(mail, proof, case)
+        return is_promising, is_promising or proof.result is Proven.UNKNOWN
+
+    def _doubts(self, mail: Mail, proof: Proof, case: _Case) -> tuple[str, ...]:
+        return unproven(
+            mail,
+            proof,
+            delivery=case.delivery,
+            rules=self._rules,
+            trust_relay=self._trust_relay,
+            now=case.now,
+        )
+
+    def _judge(self, case: _Case) -> tuple[Judgement, ...]:
+        mail = read_mail(case.delivery.raw)
+        # Once more: what is in the body can make a signature unfit that its top allows.
+        proof = prove(mail, case.keys, trusted_domains=self._rules.trusted_domains, now=case.now)
         reading = understand(
-            mail, droplets=droplets, patterns=self._patterns, received_at=delivery.received_at
+            mail,
+            droplets=case.droplets,
+            patterns=self._patterns,
+            received_at=case.delivery.received_at,
         )
         return judge(
             mail,
             proof,
             reading,
-            delivery=delivery,
+            delivery=case.delivery,
             rules=self._rules,
             trust_relay=self._trust_relay,
-            now=now,
+            now=case.now,
         )
 
-    async def _in_turn(self, until: float, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `work` in a thread, alone; its turn lasts until it ends, whoever still waits for it.
 
-        A thread cannot be ended: if waiting for it ended its turn, hostile mails would fill all threads.
-
-        Raises:
-            TimeoutError: its turn did not come until then.
-            _TooHard: it did not end until then.
-        """
-        async with asyncio.timeout_at(until):
-            await self._turn.acquire()
-        thread = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
-        thread.add_done_callback(self._end_turn)
-        try:
-            async with asyncio.timeout_at(until):
-                return await asyncio.shield(thread)
-        except TimeoutError as error:
-            raise _TooHard from error
-
-    def _end_turn(self, thread: asyncio.Task[T]) -> None:
-        self._turn.release()
-        if not thread.cancelled():
-            # Looked at, so that asyncio does not complain when nobody waits any more.
-            thread.exception()
-
-
-def _weak(delivery: Delivery, why: str, *, is_temporary: bool, is_kept: bool) -> Judgement:
+def _weak(delivery: Delivery, why: str, *, is_temporary: bool, is_kept: bool, key: str = "") -> Judgement:
     """Return what follows from a mail that no stage could finish: a flush, whomever it concerns."""
     said = escape(why)
     return Judgement(
@@ -167,7 +194,7 @@ def _weak(delivery: Delivery, why: str, *, is_temporary: bool, is_kept: bool) ->
         droplet=None,
         at=None,
         signed_at=delivery.received_at,
-        message_key=hashlib.sha256(delivery.raw).hexdigest(),
+        message_key=key or hashlib.sha256(delivery.raw).hexdigest(),
         is_temporary=is_temporary,
         is_kept=is_kept,
         detail=f"mail by {delivery.service} that could not be judged: {said}",

@@ -2,14 +2,15 @@
 """From the bytes of a mail to what is said in it: limits first, then headers, then what a person sees.
 
 Nothing is proven here and nothing understood. What cannot be read is left out and named in `problems`, which
-makes the mail weak; only what is no mail at all, or beyond the limits, is refused. It is pure, and its cost
-is bounded whatever comes (`tests/mail/test_reading_costs.py`); run it in a thread all the same.
+makes the mail weak; only what is no mail at all, or has too many headers, is refused. It is pure, and its
+cost is bounded whatever comes (`tests/mail/test_reading_costs.py`); run it in a thread all the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 from spotwatch.errors import Malformed
 from spotwatch.mail.headers import (
@@ -48,22 +49,50 @@ _ONCE = (
 _USED = ("from", "to", "subject", "date", "message-id")
 
 
+def read_top(raw: bytes) -> Mail:
+    """Return what the headers of a mail say, its body unread: `text`, `quoted` and `digest` are empty.
+
+    It is what a signature can be checked with, at a fraction of the cost of `read_mail`.
+
+    Raises:
+        Malformed: as by `read_mail`.
+    """
+    return _top(raw)[0]
+
+
 def read_mail(raw: bytes) -> Mail:
     r"""Return what is said in a mail, every part within its limit.
 
     `raw` comes back with CRLF line ends, as it was signed: storage and pipes make them LF, and some CR. A CR
     alone among other line ends was part of what was signed, so it stays; in a text it ends a line, in a
-    header it is a problem. A `From ` line that a mailbox or a pipe put above the mail goes.
+    header it is a problem. A `From ` line that a mailbox or a pipe put above the mail goes. What is beyond
+    256 KiB is cut off, a problem too.
 
     Args:
         raw: from anywhere.
 
     Raises:
-        Malformed: no mail, or over the limits (256 KiB, headers of 64 KiB, 300 of them).
+        Malformed: no mail, or headers over the limits (64 KiB, 300 of them).
     """
-    if len(raw) > MAX_MAIL_BYTES:
-        raise Malformed(f"a mail of {len(raw)} bytes; at most {MAX_MAIL_BYTES} are read", body=raw)
-    mail = _with_crlf(raw)
+    top, headers, body = _top(raw)
+    contents = read_body(headers, body)
+    text, quoted, has_other_mail, text_problems = _words(contents.shown)
+    return replace(
+        top,
+        digest=_digest(top.subject, headers.text("date"), text, quoted),
+        text=text,
+        quoted=quoted,
+        is_automatic=contents.is_report or top.is_automatic,
+        is_forwarded=top.is_forwarded
+        or (contents.has_attached_mail and not contents.is_report)
+        or (has_other_mail and not is_answer(top.subject)),
+        problems=tuple(dict.fromkeys([*top.problems, *contents.problems, *text_problems])),
+    )
+
+
+def _top(raw: bytes) -> tuple[Mail, Headers, bytes]:
+    """Return a mail as far as its headers say, the headers, and the body."""
+    mail = _with_crlf(raw[:MAX_MAIL_BYTES])
     block, _, body = mail.partition(b"\r\n\r\n")
     if len(block) > MAX_HEADER_BYTES:
         raise Malformed(f"headers of {len(block)} bytes; at most {MAX_HEADER_BYTES} are read", body=raw)
@@ -75,32 +104,28 @@ def read_mail(raw: bytes) -> Mail:
             "no mail: it has none of From, To, Subject, Date, Message-ID, MIME-Version and Received", body=raw
         )
     problems = list(_header_problems(headers, block))
-    shown_subject = headers.text("subject")
-    subject = " ".join(normalise(read_words(shown_subject)).split())
+    if len(raw) > MAX_MAIL_BYTES:
+        problems.append(f"of a mail of more than {MAX_MAIL_BYTES} bytes the rest is cut off")
+    subject = " ".join(normalise(read_words(headers.text("subject"))).split())
     recipients, are_all_read = read_mailboxes(headers.text("to"))
     if not are_all_read:
         problems.append("To holds what is no plain address")
-    contents = read_body(headers, body)
-    text, quoted, has_other_mail, text_problems = _words(contents.shown)
-    problems += [*contents.problems, *text_problems]
-    date = read_date(headers.text("date"))
-    return Mail(
+    top = Mail(
         raw=mail,
         header_counts=dict(headers.counts),
         subject=subject,
         sender=read_mailbox(headers.text("from")),
         recipients=recipients,
-        date=date,
+        date=read_date(headers.text("date")),
         message_id=read_message_id(headers.text("message-id")),
-        digest=_digest(subject, headers.text("date"), text, quoted),
-        text=text,
-        quoted=quoted,
-        is_automatic=contents.is_report or _is_answer_by_machine(headers),
-        is_forwarded=is_passed_on(subject)
-        or (contents.has_attached_mail and not contents.is_report)
-        or (has_other_mail and not is_answer(subject)),
+        digest="",
+        text="",
+        quoted="",
+        is_automatic=_is_answer_by_machine(headers),
+        is_forwarded=is_passed_on(subject),
         problems=tuple(dict.fromkeys(problems)),
     )
+    return top, headers, body
 
 
 def _with_crlf(raw: bytes) -> bytes:

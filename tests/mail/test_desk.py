@@ -18,7 +18,7 @@ from spotwatch.mail.model import Droplet, Judgement
 from spotwatch.mail.patterns import default_patterns
 from spotwatch.model import Evidence
 from spotwatch.testing import EPOCH
-from tests.mail.making import ACCOUNT, OURS, SIGNER, delivered, genuine
+from tests.mail.making import ACCOUNT, OURS, SIGNER, delivered, forged, genuine, plain
 
 DROPLETS = (Droplet(droplet_id=OURS),)
 NOW = EPOCH
@@ -56,6 +56,17 @@ class Known(Mapping[str, KeyAnswer]):
 
     def __len__(self) -> int:
         return len(SIGNER.answers)
+
+
+class Slow(frozenset[str]):
+    """Names that take as long to look through as somebody else likes: what a hostile text costs, played."""
+
+    gate: threading.Event
+
+    def __iter__(self) -> Iterator[str]:
+        """Wait for the gate."""
+        self.gate.wait(15)
+        return super().__iter__()
 
 
 class Silent:
@@ -146,3 +157,78 @@ async def test_many_at_once_are_judged_one_by_one() -> None:
     found = await asyncio.gather(*(consider(made, genuine(sent_at=SENT)) for _ in range(20)))
     assert {one.evidence for one in found} == {Evidence.STRONG}
     assert keys.most_inside == 1
+
+
+def slow() -> tuple[Droplet, threading.Event]:
+    """Return a Droplet with whom the understanding of a mail lasts until the event."""
+    names = Slow({"spot-trainer-01"})
+    names.gate = threading.Event()
+    return Droplet(droplet_id=OURS, names=names), names.gate
+
+
+# What others may send as often as they like: no signature, one by a stranger's key, a genuine mail of theirs,
+# and a genuine one of ours with another text.
+_HOSTILE = {
+    "unsigned": plain(sent_at=SENT),
+    "forged": forged(sent_at=SENT),
+    "theirs": genuine(sent_at=SENT, to="somebody@else.example"),
+    "changed": genuine(sent_at=SENT).replace(b"Hello", b"Hi"),
+    "cut": genuine(sent_at=SENT) + b"x" * 300_000,
+}
+
+
+@pytest.mark.parametrize("kind", _HOSTILE)
+async def test_what_is_proven_waits_for_nothing_that_is_not(kind: str) -> None:
+    """However many mails that cannot be strong are being read or wait, each genuine one is judged strong."""
+    made = desk(Known(), limit_seconds=60.0)
+    hard, gate = slow()
+    raw = _HOSTILE[kind]
+    flood = [
+        asyncio.create_task(made.consider(delivered(raw, received_at=NOW), [hard], NOW)) for _ in range(40)
+    ]
+    try:
+        async with asyncio.timeout(15):
+            found = [await consider(made, genuine(sent_at=SENT)) for _ in range(12)]
+    finally:
+        gate.set()
+    assert [one.evidence for one in found] == [Evidence.STRONG] * 12
+    ends = [one for each in await asyncio.gather(*flood) for one in each]
+    assert {(one.evidence, one.is_temporary) for one in ends} == {(Evidence.WEAK, False)}
+
+
+async def test_unproven_mails_that_nobody_can_read_are_one_flush() -> None:
+    """Those beyond the queue do not wait, are not asked for again, and count once a minute."""
+    made = desk(Known(), limit_seconds=60.0)
+    hard, gate = slow()
+    raws = [plain(sent_at=SENT, message_id=f"<{number}@x.example>") for number in range(40)]
+    flood = [asyncio.create_task(made.consider(delivered(raw, received_at=NOW), [hard], NOW)) for raw in raws]
+    try:
+        async with asyncio.timeout(15):
+            # One is being read, and no more than 12 wait.
+            while sum(task.done() for task in flood) < 27:  # noqa: ASYNC110 - no event of ours
+                await asyncio.sleep(0.01)
+        unread = [one for task in flood if task.done() for one in task.result()]
+    finally:
+        gate.set()
+        await asyncio.gather(*flood)
+    assert {(one.event, one.evidence, one.is_temporary, one.is_kept) for one in unread} == {
+        ("reclaim", Evidence.WEAK, False, False)
+    }
+    assert len({one.message_key for one in unread}) == 1
+
+
+async def test_a_mail_of_which_no_proof_is_known_comes_again() -> None:
+    """Where even the looks at headers pile up, nobody knows which of the mails is the genuine one."""
+    keys = Known()
+    keys.gate.clear()
+    made = desk(keys, limit_seconds=60.0)
+    flood = [asyncio.create_task(consider(made, genuine(sent_at=SENT))) for _ in range(100)]
+    try:
+        async with asyncio.timeout(15):
+            while not any(task.done() for task in flood):  # noqa: ASYNC110 - no event of ours
+                await asyncio.sleep(0.01)
+        lost = [task.result() for task in flood if task.done()]
+    finally:
+        keys.gate.set()
+        await asyncio.gather(*flood)
+    assert {(one.evidence, one.is_temporary) for one in lost} == {(Evidence.WEAK, True)}

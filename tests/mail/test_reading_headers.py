@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from spotwatch.errors import Malformed
 from spotwatch.mail.dkim import prove
 from spotwatch.mail.model import Proven
-from spotwatch.mail.reading import MAX_HEADER_BYTES, MAX_HEADERS, MAX_MAIL_BYTES, read_mail
+from spotwatch.mail.reading import MAX_HEADER_BYTES, MAX_HEADERS, MAX_MAIL_BYTES, read_mail, read_top
 from tests.mail.making import SIGNER, plain
 
 _SENDER = "From: DigitalOcean <support@digitalocean.com>"
@@ -48,16 +49,31 @@ def test_a_plain_mail_is_read() -> None:
     [
         _mail(_SENDER, "Subject: " + "=?utf-8?b?YWFh?= " * 25_000),
         _mail(_SENDER, "To: " + "a@example.org, " * 20_000),
-        _mail(_SENDER, body="x" * MAX_MAIL_BYTES),
         _mail(_SENDER, "X: " + "x" * MAX_HEADER_BYTES),
         _mail(_SENDER, *["A: b"] * MAX_HEADERS),
     ],
-    ids=["subject", "to", "mail", "header", "headers"],
+    ids=["subject", "to", "header", "headers"],
 )
 def test_a_mail_beyond_the_limits_is_refused(raw: bytes) -> None:
     """Before anything is parsed, with the size and the limit in the message."""
     with pytest.raises(Malformed, match=r"\d+ (bytes|headers).*at most \d+ are read"):
         read_mail(raw)
+
+
+def test_a_mail_beyond_256_kib_is_cut_off_and_says_so() -> None:
+    """Its words count for a flush; the problem keeps it from more."""
+    words = "Your Spot Droplet will be reclaimed.\r\n"
+    mail = read_mail(_mail(_SENDER, body=words + "x" * MAX_MAIL_BYTES))
+    assert mail.text.startswith(words.strip())
+    assert len(mail.raw) == MAX_MAIL_BYTES
+    assert f"of a mail of more than {MAX_MAIL_BYTES} bytes the rest is cut off" in mail.problems
+
+
+def test_the_top_of_a_mail_is_what_all_of_it_says_of_its_headers() -> None:
+    """A signature that is checked with it is checked in the same way."""
+    raw = _mail(_SENDER, "Subject: Fwd: x", "Date: Sun, 29 Nov 2026 12:00:00 +0000", body="words")
+    whole = read_mail(raw)
+    assert replace(whole, text="", quoted="", digest="") == read_top(raw)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who has the next turn, and who loses his place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from spotwatch.mail.turns import NoTurn, TooHard, Turns
+
+FOREVER = 3600.0
+
+
+class Bench:
+    """Turns whose first piece of work lasts until it is let go."""
+
+    def __init__(self, *, most_waiting: int = 10, most_bytes: int = 1000) -> None:
+        self.turns = Turns(most_waiting=most_waiting, most_bytes=most_bytes)
+        self.gate = threading.Event()
+        self.done: list[str] = []
+        self.first = self.add("first", self.hold)
+
+    def hold(self) -> None:
+        """Last until let go."""
+        self.gate.wait(15)
+
+    def add(
+        self, name: str, work: Callable[[], None] = lambda: None, *, rank: int = 0, size: int = 1
+    ) -> asyncio.Task[None]:
+        """Ask for a turn."""
+
+        async def ask() -> None:
+            def all_of_it() -> None:
+                work()
+                self.done.append(name)
+
+            until = asyncio.get_running_loop().time() + FOREVER
+            await self.turns.run(all_of_it, rank=rank, size=size, until=until)
+
+        return asyncio.create_task(ask())
+
+
+async def test_what_matters_goes_first_then_the_cheapest_then_the_oldest() -> None:
+    """In this order, whatever the order of coming."""
+    bench = Bench()
+    tasks = [
+        bench.add("large", rank=1, size=3),
+        bench.add("small", rank=1, size=2),
+        bench.add("later", rank=1, size=2),
+        bench.add("first in rank", rank=0, size=9),
+    ]
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(bench.first, *tasks)
+    assert bench.done == ["first", "first in rank", "small", "later", "large"]
+
+
+@pytest.mark.parametrize("bounds", [{"most_waiting": 2}, {"most_bytes": 5}])
+async def test_the_costliest_loses_its_place(bounds: dict[str, int]) -> None:
+    """At once, so that it does not hold its sender's connection."""
+    bench = Bench(**bounds)
+    large, small, other = (bench.add(name, size=size) for name, size in (("l", 4), ("s", 1), ("o", 2)))
+    async with asyncio.timeout(15):
+        with pytest.raises(NoTurn, match="too much"):
+            await large
+    bench.gate.set()
+    await asyncio.gather(bench.first, small, other)
+    assert bench.done == ["first", "s", "o"]
+
+
+async def test_one_larger_than_all_that_may_wait_is_heard_when_it_is_alone() -> None:
+    """The bound is there for many."""
+    bench = Bench(most_bytes=5)
+    huge = bench.add("huge", size=100)
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(bench.first, huge)
+    assert bench.done == ["first", "huge"]
+
+
+async def test_a_wait_that_ends_leaves_no_hole() -> None:
+    """By time or by cancellation: whoever is next has his turn."""
+    bench = Bench()
+    until = asyncio.get_running_loop().time() + 0.05
+    await asyncio.sleep(0)
+    with pytest.raises(NoTurn, match="in time"):
+        await bench.turns.run(lambda: None, rank=0, size=1, until=until)
+    left, last = bench.add("left"), bench.add("last")
+    await asyncio.sleep(0)
+    left.cancel()
+    bench.gate.set()
+    await asyncio.gather(bench.first, last)
+    assert bench.done == ["first", "last"]
+
+
+async def test_a_turn_that_comes_as_its_wait_ends_goes_to_the_next() -> None:
+    """Else nobody would ever have one again."""
+    bench = Bench()
+    left, last = bench.add("left"), bench.add("last")
+    await asyncio.sleep(0)
+    bench.turns._pass_on()
+    left.cancel()
+    async with asyncio.timeout(15):
+        await last
+    bench.gate.set()
+    await bench.first
+    assert bench.done == ["last", "first"]
+
+
+async def test_work_that_lasts_too_long_keeps_its_turn() -> None:
+    """Its thread cannot be ended."""
+    turns, gate = Turns(most_waiting=9, most_bytes=9), threading.Event()
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(TooHard):
+        await turns.run(lambda: gate.wait(15), rank=0, size=1, until=now + 0.05)
+    with pytest.raises(NoTurn):
+        await turns.run(lambda: None, rank=0, size=1, until=now + 0.1)
+    gate.set()
+    assert await turns.run(lambda: "mine", rank=0, size=1, until=now + FOREVER) == "mine"

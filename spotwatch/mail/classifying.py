@@ -12,20 +12,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from spotwatch.mail.citing import split_citations
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
-from spotwatch.mail.patterns import BULLETIN, TOPIC, Pattern, Patterns, Where
+from spotwatch.mail.patterns import BULLETIN, DOUBTFUL, GENERAL, TOPIC, Pattern, Patterns, Where
 from spotwatch.mail.quoting import is_answer, is_passed_on
 from spotwatch.mail.regex_cost import UNLIMITED
 
 _RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
 _TAKING_BACK = frozenset({_CANCEL, _CORRECTION})
 _UNCLEAR, _OTHER_NOTICE, _OTHER = MailClass.UNCLEAR, MailClass.OTHER_NOTICE, MailClass.OTHER
+_OF_RECLAIMS = frozenset({_RECLAIM, _CANCEL, _CORRECTION, _UNCLEAR, TOPIC})
 
 _ADDRESS = re.compile(r"\bhttps?://\S+", re.IGNORECASE)
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s")
 # A statement too long is looked at in pieces that overlap, so that no pattern's words are torn apart.
 _OVERLAP = UNLIMITED // 2
+# What is said for a time of day is no general talk.
+_TIMED = re.compile(
+    r"[0-9]{1,2}:[0-9]{2}|[0-9]\s?[ap]\.?m\b|\b(?:in|within) (?:[\w-]+ ){0,3}(?:hours?|minutes?)(?!')",
+    re.IGNORECASE,
+)
 # Sentences shorter than this are put together: a mail of thousands would cost too many searches.
 _SHORT = 24
 
@@ -42,6 +49,8 @@ class Words:
     """The own statements that say cancel or correction."""
     change: str
     """The first pattern that says correction of the text: `Update:` in a subject may announce anything."""
+    is_in_subject: bool
+    """The Subject, or the one answered, speaks of a reclaim, of its end, or of Spot Droplets."""
     sender: str
     """The pattern that knows the sender; empty: none."""
     is_reply: bool
@@ -88,12 +97,15 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
     is_taken_over = is_answer(subject) or is_passed_on(subject)
     text, quoted = mail.text[:MAX_CHARACTERS], mail.quoted[:MAX_CHARACTERS]
     own_subject, quoted_subject = ("", subject) if is_taken_over else (subject, "")
-    hits = _hits(_statements_of(own_subject, text), patterns)
+    head, body = split_citations(own_subject), split_citations(text)
+    hits = _hits(_statements_of(head.own, body.own), patterns)
+    cited = "\n\n".join(filter(None, (quoted, head.cited, body.cited)))
+    of_subject = _hits(_statements_of(split_citations(subject).own, ""), patterns)
     return Words(
         own_text=f"{own_subject}\n\n{text}",
         quoted_text=f"{quoted_subject}\n\n{quoted}",
         own=_first(hits),
-        quoted=_first(_hits(_statements_of(quoted_subject, quoted), patterns)),
+        quoted=_first(_hits(_statements_of(quoted_subject, cited), patterns)),
         taking_back=tuple(dict.fromkeys(hit.statement for hit in hits if hit.pattern.says in _TAKING_BACK)),
         change=next(
             (
@@ -103,6 +115,7 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
             ),
             "",
         ),
+        is_in_subject=any(hit.pattern.says in _OF_RECLAIMS for hit in of_subject),
         sender=next(
             (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
         ),
@@ -113,13 +126,9 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
 def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     """Return the class of a mail, and which patterns or what else decided, for people."""
     own = words.own
-    if words.speaks and _CANCEL in own:
-        against = own.get(_RECLAIM) or words.change
-        if against:
-            return _UNCLEAR, f"it says both {own[_CANCEL]} and {against}"
-        return _taken_back(_CANCEL, own, around)
-    if words.speaks and _CORRECTION in own and around.states_time:
-        return _taken_back(_CORRECTION, own, around)
+    found = (_not_believed(own, around) or _back(words, around)) if words.speaks else None
+    if found is not None:
+        return found
     if _RECLAIM in own:
         return _reclaim(own, around)
     if _UNCLEAR in own and not words.answers and (around.names_ours or not _other(own)):
@@ -127,9 +136,31 @@ def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     return _quoting(words, around) or _else(words, around)
 
 
+def _not_believed(own: Mapping[str, str], around: Around) -> tuple[MailClass, str] | None:
+    """Return unclear, where words of reclaims stand in a mail that may carry a stranger's."""
+    said = own.get(_RECLAIM) or own.get(_CANCEL) or own.get(_CORRECTION)
+    is_news = BULLETIN in own and not around.names_ours and not around.states_time
+    if not said or DOUBTFUL not in own or is_news:
+        return None
+    return _UNCLEAR, f"{said}, but also {own[DOUBTFUL]}, a kind of mail that may carry anybody's words"
+
+
+def _back(words: Words, around: Around) -> tuple[MailClass, str] | None:
+    """Return what is taken back; None: nothing is."""
+    own = words.own
+    if _CANCEL in own:
+        against = own.get(_RECLAIM) or words.change
+        if against:
+            return _UNCLEAR, f"it says both {own[_CANCEL]} and {against}"
+        return _taken_back(_CANCEL, own, around)
+    if _CORRECTION in own and around.states_time:
+        return _taken_back(_CORRECTION, own, around)
+    return None
+
+
 def _other(own: Mapping[str, str]) -> str:
     """Return the pattern that knows the mail as another kind; empty: none."""
-    return own.get(_OTHER_NOTICE) or own.get(BULLETIN) or ""
+    return own.get(_OTHER_NOTICE) or own.get(BULLETIN) or own.get(DOUBTFUL) or ""
 
 
 def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
@@ -142,6 +173,9 @@ def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
         if BULLETIN in own and not around.states_time:
             return _OTHER_NOTICE, f"{other}; {own[_RECLAIM]} names no Droplet and no time"
         return _UNCLEAR, f"it says both {own[_RECLAIM]} and {other}"
+    # A mail of a new Droplet tells how Spot works, in words that no list of patterns holds all.
+    if _OTHER_NOTICE in own and not around.states_time:
+        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {own[_OTHER_NOTICE]}, and no time"
     return _whose(_RECLAIM, own[_RECLAIM], around)
 
 
@@ -192,11 +226,16 @@ def _hits(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> li
     """Return the first hit of each kind, and every one that takes something back."""
     hits: list[_Hit] = []
     found: set[str] = set()
+    at_large = [pattern for pattern in patterns.ordered if pattern.says == GENERAL]
+
+    def is_general(statement: str) -> bool:
+        return any(one.is_in(statement) for one in at_large) and not _TIMED.search(statement)
+
     for pattern in patterns.ordered:
         if pattern.says in found and pattern.says not in _TAKING_BACK:
             continue
         for statement in statements[pattern.where]:
-            if pattern.is_in(statement):
+            if pattern.is_in(statement) and not (pattern.says == _RECLAIM and is_general(statement)):
                 hits.append(_Hit(pattern, statement))
                 found.add(pattern.says)
                 if pattern.says not in _TAKING_BACK:

@@ -19,7 +19,7 @@ from spotwatch.mail.normalising import normalise
 
 By = Literal["id", "address", "name", "hostname"]
 
-_STRENGTH: tuple[By, ...] = ("id", "address", "name", "hostname")
+_STRENGTH: tuple[By, ...] = ("id", "name", "address", "hostname")
 # Numbers of Droplets have had seven digits since 2014; a shorter one is read only after the word Droplet.
 _MIN_BARE_DIGITS = 7
 _DOTS = 3

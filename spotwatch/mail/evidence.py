@@ -19,6 +19,7 @@ FUTURE = timedelta(minutes=10)
 
 # Two of these, and the reader and the signer may mean different ones.
 _ONCE = ("from", "subject", "date", "to", "message-id", "content-type")
+_TAKING_BACK = frozenset({MailClass.CANCEL, MailClass.CORRECTION})
 _CLEAR = frozenset({MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION})
 
 
@@ -60,19 +61,23 @@ def unfit(mail: Mail, reading: Reading) -> tuple[str, ...]:
         points.append("it is an automatic answer or a report")
     if reading.mail_class not in _CLEAR:
         points.append("what it says is not clear")
+    if reading.mail_class in _TAKING_BACK and not reading.is_in_subject:
+        points.append("its Subject speaks of no reclaim")
     return tuple(points)
 
 
 def unnamed(mention: Mention | None, rules: Rules) -> tuple[str, ...]:
     """Return what is missing for the mail to be about this very Droplet."""
+    if rules.single_droplet_account:
+        return ()
     if mention is None:
-        if rules.single_droplet_account:
-            return ()
         return ("it names no Droplet (mail.single_droplet_account: it is the account's only one)",)
     if mention.by == "hostname":
         return (
             "another Droplet may be called so (provider.digitalocean.names: the name is this one's alone)",
         )
+    if mention.by == "address":
+        return ("anybody can find out an address (provider.digitalocean.names: a name of this one's alone)",)
     return ()
 
 

@@ -3,7 +3,7 @@
 
 Strong is a mail that a trusted domain signed for its sender, to an address of this account, lately; whole,
 from no person and no answering machine; that clearly says reclaim, cancel or correction of a Droplet that it
-names by number, address or a name of its own. Whatever else speaks of a reclaim is weak. It reads no words,
+names by number or a name of its own. Whatever else speaks of a reclaim is weak. It reads no words,
 checks no signature, and does not know what was judged before.
 """
 

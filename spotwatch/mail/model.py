@@ -134,6 +134,8 @@ class Reading:
     mail_class: MailClass
     class_why: str
     """The pattern that decided, for people."""
+    is_in_subject: bool = True
+    """Whether the Subject speaks of a reclaim too, or of Spot Droplets."""
     mentions: tuple[Mention, ...] = ()
     """Those of the Droplets asked about that it names, each once, by its strongest mark."""
     names_others: bool = False

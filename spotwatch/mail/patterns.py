@@ -31,8 +31,12 @@ TOPIC = "topic"
 """What a pattern says of a mail about Spot Droplets."""
 BULLETIN = "bulletin"
 """What a pattern says of a mail to many."""
+DOUBTFUL = "doubtful"
+"""What a pattern says of a mail that may carry a stranger's words, or is about the whole account."""
+GENERAL = "general"
+"""What a pattern says of a statement about Spot Droplets at large, which is no fact about one."""
 
-_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), BULLETIN, TOPIC)
+_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), BULLETIN, DOUBTFUL, GENERAL, TOPIC)
 _WHERE: tuple[Where, ...] = ("any", "subject", "text", "sender")
 _KEYS = frozenset({"name", "says", "regex", "unless", "where"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -44,7 +48,7 @@ class Pattern:
 
     name: str
     says: str
-    """A class of mails, `BULLETIN` or `TOPIC`."""
+    """A class of mails, `BULLETIN`, `DOUBTFUL`, `GENERAL` or `TOPIC`."""
     regex: re.Pattern[str]
     unless: re.Pattern[str] | None = None
     """What takes a statement out again."""

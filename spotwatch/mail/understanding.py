@@ -61,6 +61,7 @@ def understand(
     return Reading(
         mail_class=mail_class,
         class_why=why,
+        is_in_subject=words.is_in_subject,
         mentions=mentions,
         names_others=names_others,
         at=stated.at if has_time else None,

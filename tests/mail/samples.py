@@ -29,7 +29,7 @@ DELAY = timedelta(seconds=20)
 """How long each was on its way."""
 ADDRESS = "ops@example.org"
 
-Follows = Literal["stop", "flush", "cancel", "correction", "not_mine", "ignored"]
+Follows = Literal["stop", "flush", "cancel", "weak cancel", "correction", "not_mine", "ignored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ SAMPLES = (
     Sample("reclaim-list-at-end", "reclaim", "name", "13:50", "stop"),
     Sample("reclaim-prose-with-id", "reclaim", "id", "13:45", "stop"),
     Sample("reclaim-link-only", "reclaim", "id", "14:00", "stop"),
-    Sample("reclaim-address-only", "reclaim", "address", "13:30", "stop"),
+    Sample("reclaim-address-only", "reclaim", "address", "13:30", "flush"),
     Sample("reclaim-html-only", "reclaim", "name", "13:40", "stop"),
-    Sample("reclaim-html-table", "reclaim", "address", "13:55", "stop"),
+    Sample("reclaim-html-table", "reclaim", "name", "13:55", "stop"),
     Sample("reclaim-start-and-end", "reclaim", "name", "13:30", "stop"),
     Sample("reclaim-one-digit-hour", "reclaim", "name", "04:00", "stop"),
     Sample("reclaim-window-in-prose", "reclaim", "name", "13:20", "stop"),
@@ -69,7 +69,7 @@ SAMPLES = (
     Sample("cancel", "cancel", "name", "", "cancel"),
     Sample("cancel-retelling", "cancel", "name", "", "cancel"),
     Sample("cancel-quoting", "cancel", "name", "", "cancel"),
-    Sample("cancel-sent-in-error", "cancel", "name", "", "cancel"),
+    Sample("cancel-sent-in-error", "cancel", "name", "", "weak cancel"),
     Sample("cancel-list", "cancel", "name", "", "cancel"),
     Sample("cancel-in-part", "unclear", "name", "13:50", "flush"),
     Sample("cancel-of-another", "unclear", "name", "", "flush"),

@@ -96,14 +96,15 @@ def test_a_name_that_is_a_word_needs_a_number_or_an_address(name: str) -> None:
     assert by(f"{text} 203.0.113.7", droplet) == "address"
 
 
-def test_a_hostname_is_weaker_than_a_name_and_both_than_a_number() -> None:
+def test_a_hostname_is_weaker_than_an_address_that_than_a_name_and_all_than_a_number() -> None:
     """The strongest mark counts, wherever it stands."""
     droplet = Droplet(
         droplet_id=ID, names=frozenset({"alpha-1"}), hostname="spot-1", addresses=frozenset({"203.0.113.7"})
     )
     assert by("spot-1", droplet) == "hostname"
     assert by("spot-1 alpha-1", droplet) == "name"
-    assert by("spot-1 alpha-1 203.0.113.7", droplet) == "address"
+    assert by("spot-1 203.0.113.7", droplet) == "address"
+    assert by("spot-1 alpha-1 203.0.113.7", droplet) == "name"
     assert by(f"spot-1 alpha-1 203.0.113.7 {ID}", droplet) == "id"
 
 

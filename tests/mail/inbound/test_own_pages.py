@@ -56,10 +56,19 @@ const Utilities = {
 const mail = require("fs").readFileSync(0);
 const raw = process.argv[4] === "text" ? mail.toString("base64url") : signed(mail);
 const Gmail = { Users: { Messages: { get: () => ({ raw }) } } };
-const message = { getId: () => "18c0ffee", isUnread: () => true, markRead: () => read.push(1) };
-const GmailApp = { search: () => [{ getMessages: () => [message] }] };
-const UrlFetchApp = { fetch: (url, o) => posted.push([url, { method: o.method, body: o.payload,
-  headers: { "content-type": o.contentType, ...o.headers } }]) };
+const answers = JSON.parse(process.argv[5] || '{"18c0ffee": 202}'), labels = {};
+const messages = Object.keys(answers).map((id) => (
+  { getId: () => id, isUnread: () => true, markRead: () => read.push(id) }));
+const threads = messages.map((message) => (
+  { getMessages: () => [message], addLabel: (label) => (labels[message.getId()] = label) }));
+const GmailApp = { search: () => threads, getUserLabelByName: () => null, createLabel: (name) => name };
+const UrlFetchApp = { fetch: (url, o) => {
+  const status = answers[o.headers["webhook-id"].replace("gmail-", "")];
+  if (status === 0 || (status >= 400 && !o.muteHttpExceptions)) throw new Error("Request failed");
+  posted.push([url, { method: o.method, body: o.payload,
+    headers: { "content-type": o.contentType, ...o.headers } }]);
+  return { getResponseCode: () => status };
+} };
 """
 SEND = """
 post();
@@ -140,6 +149,36 @@ async def test_the_apps_script_of_the_page_posts_a_mail(form: str, tmp_path: Pat
         said = await run("node", str(tmp_path / "post.cjs"), hearer.url, TEXT, form, mail=MAIL)
     assert (said, hearer.mails) == ("202 1", [MAIL])
     assert hearer.heard[0].is_original
+
+
+@needs_node
+async def test_one_bad_mail_holds_up_no_other_in_apps_script(tmp_path: Path) -> None:
+    """What fails stays unread, what is refused for good is labelled, and the genuine one behind is posted."""
+    [code] = [code for code in blocks("scripts", "javascript") if "GmailApp" in code]
+    told = "try { post(); } catch (error) { console.log(error.message); }"
+    show = "console.log(JSON.stringify([read, labels]));"
+    (tmp_path / "post.cjs").write_text(f"{GOOGLE}\n{code}\n{told}\n{show}")
+    answers = {"huge": 413, "dead": 0, "busy": 503, "other": 401, "genuine": 202}
+    arguments = (str(tmp_path / "post.cjs"), "x", TEXT, "bytes", json.dumps(answers))
+    said, kept = (await run("node", *arguments, mail=MAIL)).splitlines()
+    assert json.loads(kept) == [["huge", "genuine"], {"huge": "spotwatch-refused"}]
+    assert said == "dead: Request failed; busy: spotwatch answers 503; other: spotwatch answers 401"
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(400, "400"), (413, "413"), (401, "spotwatch answers 401"), (503, "spotwatch answers 503")],
+)
+async def test_only_what_may_go_better_is_a_failure_in_zapier(status: int, said: str, tmp_path: Path) -> None:
+    """A Zap that fails often is switched off."""
+    [code] = [code for code in blocks("scripts", "javascript") if "inputData" in code]
+    (tmp_path / "zap.cjs").write_text(
+        f"const inputData = {{ url: 'x', secret: '{TEXT}' }};\n"
+        f"const fetch = async () => ({{ ok: false, status: {status} }});\n(async () => {{\n{code}\n}})()"
+        ".then((output) => console.log(output.status), (error) => console.log(error.message));"
+    )
+    assert await run("node", str(tmp_path / "zap.cjs")) == said
 
 
 @needs_node

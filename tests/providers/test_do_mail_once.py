@@ -170,7 +170,7 @@ async def test_with_a_clock_that_is_off_and_known_to_be_it_may_flush(town: Town)
             town.is_clock_synced = is_synced
             assert await pushed(hour) == replayed
             assert await office.standard(raw, signed=hour) == replayed
-            assert await office.mailgun(raw, signed=hour, token="a" * 50) == replayed
+            assert await office.mailgun(raw, signed=office.ago(hours=9), token="b" * 50) == replayed
         assert await office.evidence() == []
         town.is_clock_synced = False
         assert await pushed(hour) == Verdict(status=503, result="unproven")
@@ -182,6 +182,21 @@ async def test_with_a_clock_that_is_off_and_known_to_be_it_may_flush(town: Town)
         town.is_clock_synced = True
         assert (await pushed(office.ago(seconds=1))).status == 202
         assert await office.evidence() == ["strong", "weak"]
+
+
+@pytest.mark.hostile(13)
+async def test_a_repetition_that_still_carries_the_first_time_is_heard_and_counts_once(
+    office: Office,
+) -> None:
+    """Mailgun repeats for eight hours; how old a mail is says its own signed date, not Mailgun's."""
+    hour = office.ago(hours=1)
+    raw = genuine(sent_at=hour)
+    assert await office.mailgun(raw, signed=hour, token="a" * 50) == ACCEPTED
+    assert await office.mailgun(raw, signed=hour, token="a" * 50) == DUPLICATE
+    assert await office.mailgun(raw, signed=hour, token="b" * 50) == DUPLICATE
+    old = genuine(sent_at=office.ago(hours=4), message_id="<old@x>")
+    assert await office.mailgun(old, signed=hour, token="c" * 50) == UNPROVEN
+    assert await office.evidence() == ["strong", "weak"]
 
 
 @pytest.mark.hostile(14)

@@ -6,7 +6,9 @@ documentation, "Securing Webhooks" and "Receiving messages via HTTP", read 2026-
 Mailgun posts, not what: a mail is strong by DKIM only. A URL that ends in `mime` gets `body-mime`; another
 gets parsed fields, of which a mail is composed that proves nothing. What `store()` posts has only an address
 to fetch from, and nothing is fetched. 406 makes Mailgun give up; all but that and 2xx is repeated for 8
-hours.
+hours, whether with the first timestamp or a new one it does not say. So the signature is good for as long:
+it says nothing of a mail's age, which DKIM and the mail's own date decide, and who has caught one can do no
+more with it than who writes to the address that the route matches.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ class Config:
 
     signing_key_files: tuple[str, ...] = ()
     """Files with one HTTP webhook signing key each; several for rotation."""
-    max_age_seconds: float = 900.0
-    """How old the signed timestamp may be; Mailgun names no limit of its own."""
+    max_age_seconds: float = 30600.0
+    """How old the signed timestamp may be: 8 h 30 min, for the last repetition comes after 8 hours."""
 
     def __post_init__(self) -> None:
         """Refuse a configuration that lets anybody in.

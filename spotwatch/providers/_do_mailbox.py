@@ -155,6 +155,8 @@ class DropletMailbox:
         read_at = self._heartbeat_read_at
         return (
             read_at is None
+            # None was there yet: the relay may have started since.
+            or self._heartbeat is None
             or HEARTBEAT_KEY in self._problems
             or self._clock.monotonic() - read_at >= _HEARTBEAT_SECONDS
         )

@@ -113,6 +113,23 @@ def test_no_relay_at_all_is_a_problem() -> None:
     run_virtual(main())
 
 
+def test_a_relay_that_starts_later_is_seen_at_the_next_poll() -> None:
+    """Until a sign of life was read once, each poll asks for it."""
+
+    async def main() -> None:
+        seat = Seat()
+        seat.objects.objects.clear()
+        for _ in range(2):
+            await seat.mailbox.poll()
+            assert "no sign of life" in str(_problem(seat))
+            await seat.clock.sleep(20)
+        seat.beat(minutes=0)
+        await seat.mailbox.poll()
+        assert _problem(seat) is None
+
+    run_virtual(main())
+
+
 def test_a_forged_sign_of_life_is_none() -> None:
     """Only the relay's key can say that the relay lives."""
 

@@ -89,10 +89,27 @@ async def _ask_webhook(webhook: Webhook, *, is_running: bool) -> list[Finding]:
     else:
         findings.append(await in_thread(_judge_port, webhook.listen, address))
     if _is_loopback(address.host):
-        said = f"webhook.listen = {webhook.listen}: only this machine can push"
-        mend = "listen on an address that the sender reaches, or have a proxy here hand requests on"
-        findings.append(warn("webhook.reach", said, mend))
+        findings.append(_judge_reach(webhook))
     return findings
+
+
+def _judge_reach(webhook: Webhook) -> Finding:
+    """Return who can push to a listener that only this machine reaches."""
+    name, said = "webhook.reach", f"webhook.listen = {webhook.listen}"
+    proxies = [proxy for proxy in webhook.trusted_proxies if _is_loopback(proxy)]
+    if proxies:
+        by = f"what a proxy here ({', '.join(proxies)}) hands on; senders need its address, not this one"
+        return ok(name, f"{said}: {by}")
+    if webhook.trusted_proxies:
+        others = ", ".join(webhook.trusted_proxies)
+        mend = "listen on an address that the proxy reaches, or name the one that it comes from"
+        return warn(
+            name, f"{said}: only this machine can push, and webhook.trusted_proxies is {others}", mend
+        )
+    mend = (
+        "listen on an address that the sender reaches, or have a proxy here hand requests on and name it in"
+    )
+    return warn(name, f"{said}: only this machine can push", f"{mend} webhook.trusted_proxies")
 
 
 def judge_secrets(webhook: Webhook) -> Iterator[Finding]:

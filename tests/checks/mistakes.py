@@ -186,9 +186,12 @@ def secret(bench: Bench, text: str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") -
     return f'secret_files = ["{path}"]\n'
 
 
-def webhook(text: str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") -> Arrange:
+def webhook(
+    text: str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", *, trusted_proxies: tuple[str, ...] = ()
+) -> Arrange:
     """Listen for pushes, with this secret."""
-    return lambda bench: f'[webhook]\nlisten = "127.0.0.1:{free_port()}"\n{secret(bench, text)}'
+    proxies = f"trusted_proxies = {list(trusted_proxies)}"
+    return lambda bench: f'[webhook]\nlisten = "127.0.0.1:{free_port()}"\n{proxies}\n{secret(bench, text)}'
 
 
 def announce_without_address(bench: Bench) -> str:

@@ -232,6 +232,14 @@ MISTAKES = (
         "an address that the sender reaches",
     ),
     mistake(
+        "foreign proxy",
+        webhook(trusted_proxies=("192.0.2.7",)),
+        "webhook.reach",
+        "warn",
+        "only this machine can push, and webhook.trusted_proxies is 192.0.2.7",
+        "name the one that it comes from",
+    ),
+    mistake(
         "no hook",
         '[hook]\non_saved = ["/no/such/hook"]\n',
         "hook.on_saved",
@@ -311,6 +319,14 @@ async def test_a_sound_machine_has_nothing_to_mend(bench: Bench) -> None:
     # Only root may stop a unit, so that anybody else is told so.
     expected = {"daemon"} if os.geteuid() == 0 else {"daemon", "target"}
     assert {line.name for line in findings if line.result in (Result.WARN, Result.FAIL)} == expected
+
+
+async def test_a_proxy_on_this_machine_is_no_mistake(bench: Bench) -> None:
+    """The listener of the documented setup is reached by way of it, and the line says so."""
+    findings = await bench.check(webhook(trusted_proxies=("127.0.0.1",))(bench))
+    (line,) = named(findings, "webhook.reach")
+    assert line.result is Result.OK
+    assert "a proxy here (127.0.0.1) hands on" in line.found
 
 
 async def test_nothing_is_changed(bench: Bench) -> None:

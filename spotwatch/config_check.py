@@ -34,6 +34,8 @@ _RESERVED = frozenset({DRAINING, NOTICES_DIR, ORDER, STATUS_DIR, LOCK})
 # systemd.unit(5): a unit's name, and no leading dash, which systemctl would take for an option.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*")
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}")
+# None is a pattern; and a display name, or several addresses in one text, would be compared with one address.
+_NOT_IN_ADDRESSES = re.compile(r"[*?<>,;()\s]")
 _MAILBOX_SCHEMES = ("s3", "spaces", "file")
 _NEVER_SENT = ("SIGKILL", "SIGSTOP")
 
@@ -230,6 +232,8 @@ def _mail_address(text: str) -> str:
     local, at, domain = address.rpartition("@")
     if not at or not local or not address.isascii() or not _DOMAIN.fullmatch(domain):
         raise ValueError(f"{text!r} is no mail address, such as me@example.com")
+    if _NOT_IN_ADDRESSES.search(address):
+        raise ValueError(f"{text!r} is no single mail address; write each one out, such as me@example.com")
     return address
 
 

@@ -124,3 +124,27 @@ def test_owner_by_name_and_number() -> None:
     assert resolve_owner("root:root") == (0, 0)
     assert resolve_owner("0") == (0, 0)
     assert resolve_owner("4000000:4000001") == (4000000, 4000001)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*@example.com",
+        "me*@example.com",
+        "?@example.com",
+        "me@example.com,you@example.com",
+        "a, b@example.com",
+        "me me@example.com",
+    ],
+)
+def test_an_address_that_no_mail_has_is_refused(text: str, loader: Loader) -> None:
+    """A pattern would match nothing, and make each genuine mail weak."""
+    said = loader.problems(f"[mail]\naccount_addresses = ['{text}']")
+    assert "is no" in said
+    assert "such as me@example.com" in said
+
+
+def test_an_address_is_taken_in_any_case(loader: Loader) -> None:
+    """As it is compared."""
+    mail = loader("[mail]\naccount_addresses = ['Me.O\"Neil+tag@Example.com']").settings.mail
+    assert mail.account_addresses == ('me.o"neil+tag@example.com',)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -95,6 +96,17 @@ def test_nothing_in_a_mail_steers_the_terminal() -> None:
     result = ask("-", "--no-dns", "--droplet-id", str(OURS), mail=mail)
     assert all(c.isprintable() or c == "\n" for c in result.output)
     assert max(map(len, result.output.splitlines())) < 600
+
+
+def test_a_pipe_by_name_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write into it; the way for a pipe is said."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    result = ask(str(path), "--no-dns")
+    assert result.exit_code == 2
+    assert "is given as -" in result.output
+    assert ask("/dev/zero", "--no-dns").exit_code == 2
+    assert "No such file" in ask(str(tmp_path / "none"), "--no-dns").output
 
 
 @pytest.mark.parametrize(("make", "wanted"), [(genuine, Evidence.STRONG), (forged, Evidence.WEAK)])

@@ -60,8 +60,18 @@ def _read_addresses(
         raise click.BadParameter(str(error)) from error
 
 
+class _MailFile(click.File):
+    """A regular file, or standard input: a pipe by name, or a device, could keep one waiting for ever."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the open file."""
+        if isinstance(value, str) and value != "-" and Path(value).exists() and not Path(value).is_file():
+            self.fail(f"{escape(value)!r} is no file; what comes through a pipe is given as -", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command(name="test", epilog=_EPILOG)
-@click.argument("file", type=click.File("rb"), metavar="FILE|-")
+@click.argument("file", type=_MailFile("rb"), metavar="FILE|-")
 @click.option(
     "--droplet-id", type=click.IntRange(1, UNKNOWN_ID), metavar="N",
     help="Judge for this Droplet.  [default: the configuration's, else this machine]",

@@ -2,7 +2,9 @@
 """What a relay tells its Droplets through a mailbox, to whom, and what of it is in force.
 
 An object of the mailbox states what is in force for one address: the newest letter of each kind of evidence,
-so that a weak one never displaces a strong one. It does not know how a letter is written, signed or sent.
+so that a weak one never displaces a strong one. It is all that a Droplet sees, which may have read an older
+one or none: so a letter says, too, what those before it have called off. It does not know how a letter is
+written, signed or sent.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from spotwatch.model import Evidence
 
@@ -64,6 +66,8 @@ class Letter:
     """A hash of what the mail is known by: the same for each copy of it."""
     detail: str = ""
     """One line for people."""
+    superseded_at: datetime | None = None
+    """Of a reclaim: what was issued until then was called off or corrected; None: nothing was."""
     letter_id: str = ""
     """Stable over each writing; empty: not signed yet."""
 
@@ -84,22 +88,38 @@ def expiry(at: datetime | None, issued_at: datetime) -> datetime:
 def join(known: Sequence[Letter], new: Letter, *, now: datetime) -> tuple[Letter, ...]:
     """Return what is in force once `new` is told too: at most one letter of each kind of evidence.
 
-    The newest counts, by the date of its mail. Among reclaims the earliest time does, but for a correction.
+    The newest counts, by the date of its mail. Among reclaims the earliest time does, but for a correction,
+    and for a mail written after that time had passed: then the Droplet is still there, and goes another time.
+    What is weak has a date and a time that anybody may have written: of two such reclaims the one that came
+    last counts, or else a forged one could keep all others from being heard.
     """
     kept = [one for one in known if one.expires_at > now]
     rival = next((one for one in kept if one.evidence is new.evidence), None)
     others = tuple(one for one in kept if one.evidence is not new.evidence)
-    return (*others, new if rival is None else _later(rival, new))
+    return (*others, new if rival is None else _joined(rival, new))
 
 
-def _later(known: Letter, new: Letter) -> Letter:
+def _joined(known: Letter, new: Letter) -> Letter:
     is_same = bool(new.message) and new.message == known.message and new.event == known.event
+    if new.evidence is Evidence.WEAK and "cancel" not in (known.event, new.event):
+        return known if is_same else _changed(new, issued_at=max(new.issued_at, known.issued_at))
     if is_same or new.issued_at < known.issued_at:
         earlier, later = new, known
     else:
         earlier, later = known, new
-    if later.event != "reclaim" or earlier.event == "cancel" or earlier.at is None or later.at is None:
+    if later.event != "reclaim":
         return later
-    at = min(earlier.at, later.at)
+    ends = [letter.superseded_at for letter in (earlier, later) if letter.superseded_at is not None]
+    if earlier.event != "reclaim":
+        ends.append(earlier.issued_at)
+    at = later.at
+    if earlier.event != "cancel" and earlier.at is not None and at is not None:
+        at = at if later.issued_at > earlier.at else min(earlier.at, at)
     # A later expiry than needed is harmless; an earlier one could end a notice that is in force.
-    return replace(later, at=at, letter_id="" if at != later.at else later.letter_id)
+    return _changed(later, at=at, superseded_at=max(ends, default=None))
+
+
+def _changed(letter: Letter, **parts: Any) -> Letter:
+    """Return `letter` with other parts; it is another one then, unless they are what they were."""
+    made = replace(letter, **parts)
+    return letter if made == letter else replace(made, letter_id="")

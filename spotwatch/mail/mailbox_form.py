@@ -66,7 +66,7 @@ def write_letters(
 
 def pack(letter: Letter) -> dict[str, Any]:
     """Return what is written of a letter, and can be read again by `unpack`."""
-    return {
+    row: dict[str, Any] = {
         "version": VERSION,
         "event": letter.event,
         "droplet_id": letter.to.droplet_id,
@@ -78,6 +78,9 @@ def pack(letter: Letter) -> dict[str, Any]:
         "message": letter.message,
         "detail": letter.detail[:_MAX_DETAIL_CHARS],
     }
+    if letter.superseded_at is not None:
+        row["superseded_at"] = to_rfc3339(letter.superseded_at)
+    return row
 
 
 def unpack(row: dict[str, Any], *, now: datetime) -> Letter:
@@ -261,6 +264,7 @@ def _read_letter(
         expires_at=expires_at,
         evidence=Evidence(evidence) if is_strong else Evidence.WEAK,
         message=printable(read_text(row, "message"), 64),
+        superseded_at=read_moment(row, "superseded_at"),
         detail=printable(read_text(row, "detail"), _MAX_DETAIL_CHARS),
         letter_id=letter_id,
     )

@@ -2,7 +2,7 @@
 """What a judged mail, or a signed notice, makes the relay write to whom.
 
 Pure: it asks nobody, and keeps nothing. No time that a stranger has written lets a letter stay longer, or
-seem newer, than the moment at which it came.
+seem newer, than the moment at which it came, or end sooner. A cancel without proof is told nobody.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def of_judgements(
             now=now,
         )
         for one in judgements
-        if one.event != "none"
+        if one.event != "none" and (one.event != "cancel" or one.evidence is Evidence.STRONG)
     )
 
 
@@ -134,14 +134,18 @@ def _letter(
     now: datetime,
 ) -> Letter:
     issued_at = min(issued_at, now)
-    ends = None if event == "cancel" else min(at or issued_at + WINDOW, now + WINDOW)
+    if to.droplet_id is None:
+        evidence = Evidence.WEAK
+    # Without proof its times say nothing.
+    said = (at or issued_at + WINDOW) if evidence is Evidence.STRONG else now + WINDOW
+    ends = None if event == "cancel" else min(said, now + WINDOW)
     return Letter(
         to=to,
         event=event,
         at=ends,
         issued_at=issued_at,
         expires_at=expiry(ends, now),
-        evidence=evidence if to.droplet_id is not None else Evidence.WEAK,
+        evidence=evidence,
         # A hash: who reads the mailbox is not to learn more of the account's mail than concerns him.
         message=hashlib.sha256(message.encode()).hexdigest()[:32],
         detail=escape(detail),

@@ -178,7 +178,9 @@ class RelayReceiver:
         if self._is_unknown(judgements):
             return _PENDING
         passing = not PASSING_DOUBTS.isdisjoint(delivery.doubts)
-        if letters and (passing or any(one.is_temporary for one in judgements)):
+        # Without proof a cancel makes no letter, but may have it the next time.
+        is_said = bool(letters) or any(one.event != "none" for one in judgements)
+        if is_said and (passing or any(one.is_temporary for one in judgements)):
             return Verdict(status=_UNAVAILABLE, result=_result(judgements))
         return Verdict(status=202 if letters else 200, result=_result(judgements))
 

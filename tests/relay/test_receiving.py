@@ -169,6 +169,19 @@ async def test_dns_that_is_down_flushes_and_asks_for_the_mail_again(post: Post) 
         assert "reclaim strong" in (await post.letters())[_OURS]
 
 
+async def test_an_unproven_cancel_tells_nobody_and_comes_again_when_dns_was_down(post: Post) -> None:
+    """A forged one leaves the weak letter where it is, until every Droplet has read it."""
+    assert (await post.mail(plain(sent_at=post.ago(minutes=5), message_id="<a@x>"))).status == 202
+    before = await post.letters()
+    cancel = plain(event="cancel", sent_at=post.ago(minutes=1), message_id="<b@x>")
+    assert await post.mail(cancel) == Verdict(status=200, result="unproven")
+    signed = genuine(event="cancel", sent_at=post.ago(minutes=1), message_id="<c@x>")
+    post.rules = {"resolvers": ("127.0.0.1:1",)}
+    post.start()
+    assert (await post.mail(signed)).status == 503
+    assert await post.letters() == before
+
+
 @pytest.mark.hostile(12, 13, 14)
 async def test_a_request_counts_once_also_after_a_restart(post: Post) -> None:
     """The same is a duplicate, and its signature is good for no other mail."""

@@ -13,14 +13,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from spotwatch.errors import Malformed
+from spotwatch.mail.addresses import read_mailbox, read_mailboxes
 from spotwatch.mail.headers import (
     MAX_VALUE_BYTES,
     Headers,
     is_cut_as_words,
     read_date,
     read_headers,
-    read_mailbox,
-    read_mailboxes,
     read_message_id,
     read_words,
 )

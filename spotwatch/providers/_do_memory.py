@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that a push leaves behind: the inbox, and what has had its effect already.
 
-What was proven is refused rather than forgotten; what was not may be forgotten, so that a flood of it keeps
-out nothing. It judges nothing.
+It judges nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from spotwatch.providers._do_inbox import Inbox
+from spotwatch.providers._do_replays import Replays
 from spotwatch.providers._do_slot import PROVIDER_NAME
 from spotwatch.received import Verdict
-from spotwatch.webhooks import ReplayCache
-
-UNPROVEN_CAPACITY = 1000
 
 
 class Memory:
@@ -35,23 +32,13 @@ class Memory:
             keep_seconds: how long what has had its effect is kept.
         """
         self.inbox = Inbox(None if folder is None else folder / f"{PROVIDER_NAME}-inbox.json")
-        self.proven = ReplayCache(
-            None if folder is None else folder / f"{PROVIDER_NAME}-replays.json",
-            now=now,
-            keep_seconds=keep_seconds,
-        )
-        self.unproven = ReplayCache(
-            None if folder is None else folder / f"{PROVIDER_NAME}-unproven.json",
-            now=now,
-            capacity=UNPROVEN_CAPACITY,
-            keep_seconds=keep_seconds,
-            forgets=True,
-        )
+        self._replays = Replays(folder, PROVIDER_NAME, now=now, keep_seconds=keep_seconds)
+        self.proven, self.unproven = self._replays.proven, self._replays.unproven
 
     @property
     def problem(self) -> str:
         """Return why something could not be read or written; empty when all could."""
-        return self.inbox.problem or self.proven.problem or self.unproven.problem
+        return self.inbox.problem or self._replays.problem
 
     async def save(self) -> bool:
         """Write what has changed; tell whether all is on disk, or none is wanted there."""
@@ -64,4 +51,4 @@ class Memory:
 
     def _save(self) -> bool:
         # The inbox first: dying in between, a repeated push merges into the notice it made.
-        return self.inbox.save() and self.proven.save() and self.unproven.save()
+        return self.inbox.save() and self._replays.save()

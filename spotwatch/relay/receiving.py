@@ -27,7 +27,7 @@ from spotwatch.relay.fleet import Fleet
 from spotwatch.relay.letters import of_judgements, of_notice, to_everybody
 from spotwatch.relay.metrics import NOBODY, NOTICES
 from spotwatch.relay.outbox import Outbox
-from spotwatch.relay.replays import Replays
+from spotwatch.relay.replays import RelayReplays
 from spotwatch.webhooks import Rejected, signed_at
 
 _KEPT_AS = "mail"
@@ -60,7 +60,7 @@ class RelayReceiver:
         *,
         fleet: Fleet,
         outbox: Outbox,
-        replays: Replays,
+        replays: RelayReplays,
         count: Callable[[str, str], None],
     ) -> None:
         self._context = context
@@ -197,7 +197,7 @@ class RelayReceiver:
 
     async def _kept(self, verdict: Verdict) -> Verdict:
         """Return `verdict`, or 503 when a restart would forget that it was given."""
-        return verdict if await self._replays.save() else Verdict(status=503, result=verdict.result)
+        return verdict if await self._replays.keep() else Verdict(status=503, result=verdict.result)
 
 
 def _result(judgements: Sequence[Judgement]) -> str:

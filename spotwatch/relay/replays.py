@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has had its effect on the fleet already, over restarts, so that it has none again.
+"""What has had its effect on the fleet already, in the relay's own files, written beside the loop.
 
-What was proven is refused rather than forgotten; what was not may be forgotten, so that a flood of it keeps
-out nothing. It judges nothing.
+It judges nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import asyncio
 from datetime import datetime
 from pathlib import Path
 
-from spotwatch.webhooks import KEEP_SECONDS, ReplayCache
+from spotwatch.providers._do_replays import Replays
+from spotwatch.webhooks import KEEP_SECONDS
 
-_UNPROVEN_CAPACITY = 1000
+_NAME = "relay"
 
 
-class Replays:
-    """The two memories.
+class RelayReplays(Replays):
+    """The two memories of a relay.
 
     Args:
         state_dir: where they outlive a restart; None: nowhere.
@@ -26,27 +26,10 @@ class Replays:
     """
 
     def __init__(self, state_dir: Path | None, *, now: datetime, tolerance_seconds: float) -> None:
-        keep_seconds = max(KEEP_SECONDS, 2 * tolerance_seconds)
-        self.proven = ReplayCache(
-            None if state_dir is None else state_dir / "relay-replays.json",
-            now=now,
-            keep_seconds=keep_seconds,
-        )
-        self.unproven = ReplayCache(
-            None if state_dir is None else state_dir / "relay-unproven.json",
-            now=now,
-            capacity=_UNPROVEN_CAPACITY,
-            keep_seconds=keep_seconds,
-            forgets=True,
-        )
+        super().__init__(state_dir, _NAME, now=now, keep_seconds=max(KEEP_SECONDS, 2 * tolerance_seconds))
         self._saving = asyncio.Lock()
 
-    @property
-    def problem(self) -> str:
-        """Return why one could not be read or written; empty: both could."""
-        return self.proven.problem or self.unproven.problem
-
-    async def save(self) -> bool:
+    async def keep(self) -> bool:
         """Write what has changed; tell whether all is on disk, or none is wanted there."""
         async with self._saving:
-            return await asyncio.to_thread(lambda: self.proven.save() and self.unproven.save())
+            return await asyncio.to_thread(self.save)

@@ -28,7 +28,7 @@ from spotwatch.relay.making import asking, check, lock
 from spotwatch.relay.metrics import NOBODY, RelayMetrics
 from spotwatch.relay.outbox import Outbox
 from spotwatch.relay.receiving import RelayReceiver
-from spotwatch.relay.replays import Replays
+from spotwatch.relay.replays import RelayReplays
 from spotwatch.sdnotify import make_notifier
 from spotwatch.server import MetricsServer, WebhookServer
 from spotwatch.webhook_guard import Limits
@@ -81,7 +81,7 @@ class Relay:
             on_written=self._on_written,
             on_failed=self.metrics.count_failure,
         )
-        self._replays = Replays(
+        self._replays = RelayReplays(
             state_dir, now=clock.now(), tolerance_seconds=settings.webhook.tolerance_seconds
         )
         self.receiver = RelayReceiver(

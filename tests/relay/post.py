@@ -25,7 +25,7 @@ from spotwatch.received import Received, Verdict
 from spotwatch.relay.fleet import Fleet, List
 from spotwatch.relay.outbox import Outbox
 from spotwatch.relay.receiving import RelayReceiver
-from spotwatch.relay.replays import Replays
+from spotwatch.relay.replays import RelayReplays
 from spotwatch.testing import FakeClock
 from spotwatch.webhooks import signed_headers
 from tests.mail import name_server
@@ -80,7 +80,7 @@ class Post:
             make_desk(context),
             fleet=self.fleet,
             outbox=self.outbox,
-            replays=Replays(state_dir, now=self.clock.now(), tolerance_seconds=300.0),
+            replays=RelayReplays(state_dir, now=self.clock.now(), tolerance_seconds=300.0),
             count=lambda service, result: self.counted.update([(service, result)]),
         )
 

@@ -84,6 +84,8 @@ class Around:
     is_taken_back_for_all: bool
     """A cancel or correction holds for every Droplet that the mail names."""
     states_time: bool
+    states_far: bool = False
+    """No such time, but one that is days ahead."""
 
 
 class _Hit(NamedTuple):
@@ -164,19 +166,25 @@ def _other(own: Mapping[str, str]) -> str:
 
 
 def _reclaim(own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:
-    other = _other(own)
+    said, other = own[_RECLAIM], _other(own)
     if other and _UNCLEAR not in own:
-        return _OTHER_NOTICE, f"{other}, in spite of {own[_RECLAIM]}"
+        return _OTHER_NOTICE, f"{other}, in spite of {said}"
+    if BULLETIN in own and not around.names_ours and not around.states_time:
+        return _OTHER_NOTICE, f"{other}; {said} names no Droplet and no time"
+    doubt = _doubt(own, around)
+    return (_UNCLEAR, f"{said}, but {doubt}") if doubt else _whose(_RECLAIM, said, around)
+
+
+def _doubt(own: Mapping[str, str], around: Around) -> str:
+    """Return why words that say reclaim may mean something else; empty: they do not."""
     if _UNCLEAR not in own and TOPIC not in own:
-        return _UNCLEAR, f"{own[_RECLAIM]}, but it does not speak of Spot"
-    if other and not around.names_ours:
-        if BULLETIN in own and not around.states_time:
-            return _OTHER_NOTICE, f"{other}; {own[_RECLAIM]} names no Droplet and no time"
-        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {other}"
+        return "it does not speak of Spot"
+    if _other(own) and not around.names_ours:
+        return f"it also says {_other(own)}"
     # A mail of a new Droplet tells how Spot works, in words that no list of patterns holds all.
     if _OTHER_NOTICE in own and not around.states_time:
-        return _UNCLEAR, f"it says both {own[_RECLAIM]} and {own[_OTHER_NOTICE]}, and no time"
-    return _whose(_RECLAIM, own[_RECLAIM], around)
+        return f"it also says {own[_OTHER_NOTICE]}, and no time"
+    return "it states a time that is days ahead, and no other" if around.states_far else ""
 
 
 def _taken_back(mail_class: MailClass, own: Mapping[str, str], around: Around) -> tuple[MailClass, str]:

@@ -15,10 +15,13 @@ _MONTH = (
     r"|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 _WEEKDAY = r"(?:(?:mon|tue|tues|wed|wednes|thu|thur|thurs|fri|sat|satur|sun)(?:day)?,?\s)?"
+_WEEKDAY_ALONE = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _DAY = r"[0-9]{1,2}(?:st|nd|rd|th)?"
 _YEAR = r"[0-9]{4}(?![0-9:])"
 
-_ISO_DATE = re.compile(r"([0-9]{4})[-/]([0-9]{2})[-/]([0-9]{2})")
+_ISO_DATE = re.compile(r"([0-9]{4})[-/.]([0-9]{2})[-/.]([0-9]{2})")
+_NUMBERS_DATE = re.compile(r"([0-9]{1,2})([/.])([0-9]{1,2})[/.]([0-9]{4})")
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_OF_MONTH = re.compile(r"(?<![0-9])([0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])", re.IGNORECASE)
 _MONTH_NAME = re.compile("|".join(_MONTHS), re.IGNORECASE)
 _FOUR_DIGITS = re.compile(r"(?<![0-9])[0-9]{4}(?![0-9])")
@@ -32,11 +35,12 @@ _WIDEST_OFFSET = timedelta(hours=14)
 
 
 def DATE(group: str) -> str:  # noqa: N802 - it stands for a piece of an expression
-    """Return an expression for a date: 2026-11-29, [Sunday,] November 29th[, 2026], 29 Nov [2026], today."""
+    """Return an expression for a date: 2026-11-29, 29-Nov-2026, [Sunday,] November 29th[, 2026], Sunday."""
     return (
-        rf"(?P<{group}>(?<![\w/.-])(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|[0-9]{{4}}/[0-9]{{2}}/[0-9]{{2}}"
+        rf"(?P<{group}>(?<![\w/.-])(?:[0-9]{{4}}[-/.][0-9]{{2}}[-/.][0-9]{{2}}"
+        rf"|[0-9]{{1,2}}[/.][0-9]{{1,2}}[/.][0-9]{{4}}|[0-9]{{1,2}}-{_MONTH}-[0-9]{{4}}|{_MONTH}-[0-9]{{1,2}}-[0-9]{{4}}"
         rf"|{_WEEKDAY}{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?|{_WEEKDAY}{_DAY}(?:\sof)?\s{_MONTH}(?:,?\s{_YEAR})?"
-        r"|today|tomorrow)(?![0-9/-]))"
+        rf"|today|tomorrow|{_WEEKDAY_ALONE})(?![0-9/-]))"
     )
 
 
@@ -54,7 +58,7 @@ def ZONE(group: str) -> str:  # noqa: N802 - likewise
     An offset with minus must not be the second half of `09:00-11:00 UTC`.
     """
     offset = r"(?:\s?[+-](?:0?[0-9]|1[0-4])(?::?[0-5][0-9])?(?![0-9:]|\s?(?:UTC|GMT|Z)\b))?"
-    named = rf"(?:UTC|GMT|Z)(?!\w){offset}(?!\+[0-9])"
+    named = rf"(?:Coordinated\sUniversal\sTime|Greenwich\sMean\sTime|(?:UTC|GMT|Z)(?!\w){offset}(?!\+[0-9]))"
     ahead, behind = r"\+[0-9]{2}:?[0-9]{2}(?![0-9])", r"-[0-9]{2}:?[0-9]{2}(?![0-9:]|\s?\(?(?:UTC|GMT|Z)\b)"
     return rf"\(?(?P<{group}>{named}|{ahead}|{behind})\)?"
 
@@ -80,13 +84,37 @@ def moment(on: str, at: str, zone: str, *, near: datetime) -> datetime | None:
     return min(moments, key=lambda one: abs(one - near), default=None)
 
 
+def next_moment(at: str, zone: str, *, after: datetime) -> datetime | None:
+    """Return the first moment from `after` on that is this time of day; None: there is no such time.
+
+    Args:
+        at: what `TIME` has matched.
+        zone: what `ZONE` has matched.
+        after: aware UTC.
+    """
+    days = (after + timedelta(days=days) for days in (-1, 0, 1, 2))
+    moments = (moment("today", at, zone, near=day) for day in days)
+    return min((one for one in moments if one is not None and one >= after), default=None)
+
+
 def _days(on: str, today: date) -> list[date]:
     word = on.lower()
     if word in ("today", "tomorrow"):
         return [today + timedelta(days=word == "tomorrow")]
+    if word.isalpha() and word[:3] in _WEEKDAYS:
+        return [today + timedelta(days=(_WEEKDAYS.index(word[:3]) - today.weekday()) % 7)]
+    numbers = _NUMBERS_DATE.fullmatch(on)
+    if numbers is not None:
+        return _days_of_numbers(
+            int(numbers[1]), int(numbers[3]), int(numbers[4]), is_dotted=numbers[2] == "."
+        )
     iso = _ISO_DATE.fullmatch(on)
     if iso is not None:
         return [date(*(int(part) for part in iso.groups()))]
+    return _days_of_month(on, today)
+
+
+def _days_of_month(on: str, today: date) -> list[date]:
     name, day = _MONTH_NAME.search(on, _end_of_weekday(on)), _DAY_OF_MONTH.search(on)
     if name is None or day is None:
         return []
@@ -97,6 +125,17 @@ def _days(on: str, today: date) -> list[date]:
     for one in (today.year - 1, today.year, today.year + 1):
         try:
             days.append(date(one, month, int(day[1])))
+        except ValueError:
+            continue
+    return days
+
+
+def _days_of_numbers(one: int, two: int, year: int, *, is_dotted: bool) -> list[date]:
+    """Return the days that `one/two/year` may be: the month first or second, with full stops second."""
+    days = []
+    for month, day in ((two, one),) if is_dotted else ((one, two), (two, one)):
+        try:
+            days.append(date(year, month, day))
         except ValueError:
             continue
     return days

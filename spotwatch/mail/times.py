@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a Droplet goes, as a mail states it; else what follows from when the mail was written.
 
-Only times with an explicit date and an explicit UTC, GMT, Z or offset are read: other abbreviations are
-ambiguous (IST is three zones), so are 11/12/2026 and a time without a day. All results are aware UTC; no
-local zone, no clock.
+Only times with an explicit UTC, GMT, Z or offset are read: other abbreviations are ambiguous (IST is three
+zones). One without a day is the next such time, if that is within the two hours; of 11/12/2026 the reading
+nearest to the mail counts. All results are aware UTC; no local zone, no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Literal
 
-from spotwatch.mail.moments import DATE, TIME, ZONE, moment
+from spotwatch.mail.moments import DATE, TIME, ZONE, moment, next_moment
+from spotwatch.mail.spans import far_spans, spans
 from spotwatch.masking import escape
 from spotwatch.model import to_rfc3339
 
@@ -31,56 +32,37 @@ MAX_TIMES = 200
 _OLDEST_MAIL = timedelta(days=2)
 
 _GLUE = (
-    r"(?:T|(?:[\s,]{1,3}|\s?[|:]\s?)"
+    r"(?:T|(?:[\s,]{1,3}|\s?[|:]\s?)(?:(?:start\s|reclaim\s)?time(?:\s\(?(?:UTC|GMT)\)?)?\s?[|:]\s?)?"
     r"(?:(?:at|from|between|starting|around|about|approximately|@|-|\u2013|\u2014)\s){0,2}\(?)"
 )
 _UNTIL = r"\s?(?:and|to|until|till|through|-|\u2013|\u2014)\s?"
+_THEN_ZONE = r"(?:\s?\|?\s?"
 _DATE_FIRST = re.compile(
-    rf"{DATE('d1')}{_GLUE}{TIME('t1')}(?:\s?{ZONE('z1')})?"
+    rf"{DATE('d1')}{_GLUE}{TIME('t1')}{_THEN_ZONE}{ZONE('z1')})?"
     rf"(?:{_UNTIL}(?:{DATE('d2')}{_GLUE})?{TIME('t2')}\s?{ZONE('z2')})?",
     re.IGNORECASE,
 )
 _TIME_FIRST = re.compile(
-    rf"{TIME('t1')}(?:\s?{ZONE('z1')})?(?:{_UNTIL}{TIME('t2')}\s?{ZONE('z2')})?"
+    rf"{TIME('t1')}{_THEN_ZONE}{ZONE('z1')})?(?:{_UNTIL}{TIME('t2')}\s?{ZONE('z2')})?"
     rf",?\s(?:\(?(?:on|of)\s)?(?:the\s)?{DATE('d1')}",
     re.IGNORECASE,
 )
-
-_NUMBERS = {
-    "a": 1,
-    "an": 1,
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "eleven": 11,
-    "twelve": 12,
-    "fifteen": 15,
-    "twenty": 20,
-    "thirty": 30,
-    "forty-five": 45,
-    "sixty": 60,
-    "ninety": 90,
-    "half an": 0.5,
-}
-_NUMBER = rf"(?:[0-9]{{1,4}}(?:\.[0-9])?|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
-_SPAN = (
-    rf"(?P<n>{_NUMBER})(?P<half>\sand\sa\shalf)?[\s-]?(?P<unit>hours?|hrs?|h|minutes?|mins?)\b(?P<rest>\sand\sa\shalf\b)?"
-    rf"(?:,?\s(?:and\s)?(?P<m>{_NUMBER})[\s-]?(?:minutes?|mins?)\b)?"
+_NO_DATE = re.compile(
+    rf"{TIME('t1')}{_THEN_ZONE}{ZONE('z1')})?(?:{_UNTIL}{TIME('t2')}\s?{ZONE('z2')})?", re.IGNORECASE
 )
-_RELATIVE = re.compile(
-    r"\b(?P<lead>(?:in|within|after|approximately|about|around|roughly)\s"
-    r"(?:(?:in|within|the|next|about|approximately|around|roughly|just|only|less\sthan|under)\s){0,3})?"
-    rf"{_SPAN}(?P<tail>\sfrom\s(?:now|the\s(?:time|date)|receipt|this)|\safter\s(?:this|receiving|receipt))?"
-    r"(?!\s(?:ago|earlier|before|prior|notice|advance|of\snotice|or\smore))",
+_ONLY_DATE = re.compile(DATE("d1"), re.IGNORECASE)
+
+# The zone in the head of a column, before the time: `Start (UTC): 2026-11-29 13:30`.
+_ZONE_BEFORE = re.compile(
+    r"(?:\((?:in\s)?(?:UTC|GMT)\)|\btimes?\s(?:in\s)?(?:UTC|GMT)|\b(?:UTC|GMT)(?=\s?[:|]))\s?[:|=-]?\s?$",
     re.IGNORECASE,
 )
+_ALL_IN_UTC = re.compile(
+    r"\btimes\s(?:(?:are|is|shown|given|listed|stated|below|in\sthis\s\w{4,12})\s){0,3}(?:in\s)?(?:UTC|GMT)\b",
+    re.IGNORECASE,
+)
+_UTC = re.compile(r"\b(?:UTC|GMT)\b", re.IGNORECASE)
+_OTHER_ZONE = re.compile(r"\s?\(?(?:[A-Z]{1,4}T\b|[+-][0-9]|[A-Z]?[a-z]{3,9}\s[Tt]ime\b|local\b)")
 
 # In the words before a time, the last ones deciding.
 _LABEL = (
@@ -91,6 +73,8 @@ _END = re.compile(
     rf"{_LABEL}",
     re.IGNORECASE,
 )
+# Until when something is kept is nobody's end, however far it is.
+_KEPT = re.compile(rf"\b(?:until|till|through|up to|restor\w{{0,6}}){_LABEL}", re.IGNORECASE)
 _WRITTEN = re.compile(
     r"\b(?:sent|issued|received|created|generated|published|posted|launched|dated|last updated|requested"
     rf"|submitted|as of|(?:notice|notification|message|e?mail)\s(?:time|date|of|from|on)){_LABEL}",
@@ -109,6 +93,14 @@ _MOVED_FROM = re.compile(
     r"\b(?:moved|changed|rescheduled|postponed|delayed|shifted|extended|advanced|brought forward|pushed back"
     r"|put back)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,4}$",
     re.IGNORECASE,
+)
+# The end of the notice is the begin of what it announces.
+_PERIOD_ENDS = re.compile(
+    rf"\b(?:notice|grace|warning)\s(?:period|window|time)\s(?:ends|ending|expires|is\sover|runs\sout|elapses){_LABEL}",
+    re.IGNORECASE,
+)
+_BEGINS = re.compile(
+    rf"\b(?:start|starts|begins?|time|deadline)(?:\s\((?:UTC|GMT)\))?{_LABEL}", re.IGNORECASE
 )
 # "Postponed until" names the new start.
 _PUT_OFF = re.compile(
@@ -138,13 +130,15 @@ class When:
     """Whether the mail says so itself."""
     why: str
     """From which words, or what it was derived from; nothing in it is unescaped."""
+    is_far: bool = False
+    """Whether the only time that it states for something like a reclaim is more than two days ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     at: datetime
     words: str
-    role: Literal["time", "old"]
+    role: Literal["time", "old", "far"]
 
 
 def when(
@@ -153,8 +147,9 @@ def when(
     """Return when a Droplet goes: the earliest plausible time that the text states, or the fall-back.
 
     Plausible is what lies after the mail was written, at most 48 hours; a time up to 15 minutes before it
-    only when there is no other. The fall-back is two hours after the mail was written, less 15 minutes: a
-    mail that is late shortens, and never lengthens.
+    only when there is no other. A time that stands there and cannot be read, as `2 PM EST`, shortens nothing:
+    the mail is kept for people to look at. The fall-back is two hours after the mail was written, less 15
+    minutes: a mail that is late shortens, and never lengthens.
 
     Args:
         text: normalised.
@@ -167,93 +162,147 @@ def when(
     issued_at = max(issued_at, received_at - _OLDEST_MAIL).astimezone(UTC)
     latest = received_at + WINDOW
     found = _stated(" ".join(text.split()), issued_at, is_correction=is_correction)
+    if found is not None and found.role == "far":
+        said = escape(found.words, limit=80)
+        why = f"{_source(signed_at, received_at)}: it states only what is days ahead, {said}"
+        return When(at=issued_at + WINDOW - MARGIN, is_stated=False, why=why, is_far=True)
     if found is not None and found.at <= latest:
         return When(at=found.at, is_stated=True, why=f"stated: {escape(found.words, limit=80)}")
     if found is not None:
         why = f"two hours after it came: it states {to_rfc3339(found.at)}, which is later"
         return When(at=latest, is_stated=False, why=why)
-    source = "its Date" if signed_at is not None and signed_at <= received_at else "its arrival"
     return When(
         at=issued_at + WINDOW - MARGIN,
         is_stated=False,
-        why=f"{source} and two hours, less 15 min: it states no time with a date and a zone",
+        why=f"{_source(signed_at, received_at)}: it states no time with a zone",
     )
+
+
+def _source(signed_at: datetime | None, received_at: datetime) -> str:
+    source = "its Date" if signed_at is not None and signed_at <= received_at else "its arrival"
+    return f"{source} and two hours, less 15 min"
 
 
 def _stated(text: str, issued_at: datetime, *, is_correction: bool) -> _Candidate | None:
     first, last = issued_at - FARTHEST_PAST, issued_at + FARTHEST_AHEAD
-    found = [
-        candidate
-        for candidate in (
-            *_absolute(text, issued_at, is_correction=is_correction),
-            *_relative(text, issued_at),
-        )
-        if first <= candidate.at <= last
+    every = [
+        *_absolute(text, issued_at, is_correction=is_correction),
+        *_relative(text, issued_at),
     ]
+    found = [candidate for candidate in every if first <= candidate.at <= last and candidate.role != "far"]
     found = [candidate for candidate in found if candidate.role == "time"] or found
     ahead = [candidate for candidate in found if candidate.at > issued_at]
-    return min(ahead or found, key=lambda candidate: candidate.at, default=None)
+    if found:
+        return min(ahead or found, key=lambda candidate: candidate.at)
+    return next((candidate for candidate in every if candidate.role == "far" and candidate.at >= last), None)
 
 
 def _absolute(text: str, issued_at: datetime, *, is_correction: bool) -> Iterator[_Candidate]:
-    covered = bytearray(len(text))
-    for match in chain(_first(_DATE_FIRST, text), _first(_TIME_FIRST, text)):
-        if covered.find(1, *match.span()) >= 0:
+    read, seen = bytearray(len(text)), bytearray(len(text))
+    default = "UTC" if _ALL_IN_UTC.search(text) else None
+    for match in chain(_first(_DATE_FIRST, text), _first(_TIME_FIRST, text), _first(_NO_DATE, text)):
+        is_dated = match.re is not _NO_DATE
+        if (read if is_dated else seen).find(1, *match.span()) >= 0:
             continue
         before = text[max(0, match.start() - _BEFORE) : match.start()]
+        after = text[match.end() : match.end() + _AFTER]
         is_move = is_correction and match["t2"] is not None and _MOVED_FROM.search(before) is not None
-        at = _end_of(match, issued_at) if is_move else _start_of(match, issued_at)
+        zone = _zone(match, before, after, default)
+        place = _Place(match, zone, issued_at)
+        at = place.end() if is_move else place.start()
+        _mark(seen, match)
         if at is None:
             continue
-        covered[match.start() : match.end()] = bytes([1]) * len(match.group())
-        is_end = _END.search(before) and not (is_correction and _PUT_OFF.search(before))
-        if is_end or _WRITTEN.search(before):
-            continue
-        if not _KEYWORD.search(text, max(0, match.start() - _BEFORE), match.end() + _AFTER):
-            continue
+        _mark(read, match)
         is_old = is_correction and not is_move and _OLD.search(before) and not _NEW.search(before)
-        yield _Candidate(at, match.group(), "old" if is_old else "time")
+        if _WRITTEN.search(before):
+            continue
+        around = f"{before}{match.group()}{after}"
+        if _DEED.search(around) and not _KEPT.search(before):
+            yield _Candidate(at, match.group(), "far")
+        if _is_end(before, is_correction=is_correction):
+            continue
+        if not is_dated and not (_DEED.search(around) or _BEGINS.search(before)):
+            continue
+        if _KEYWORD.search(around):
+            yield _Candidate(at, match.group(), "old" if is_old else "time")
+    yield from _days(text, seen, issued_at)
+
+
+def _days(text: str, seen: bytearray, issued_at: datetime) -> Iterator[_Candidate]:
+    """Yield the days without a time of day: none can be a deadline, but each can say that it is far."""
+    for match in _first(_ONLY_DATE, text):
+        before = text[max(0, match.start() - _BEFORE) : match.start()]
+        at = moment(match["d1"], "0:00", "UTC", near=issued_at)
+        if (
+            at is not None
+            and seen.find(1, *match.span()) < 0
+            and not _KEPT.search(before)
+            and not _WRITTEN.search(before)
+            and _DEED.search(f"{before}{text[match.end() : match.end() + _AFTER]}")
+        ):
+            yield _Candidate(at, match.group(), "far")
+
+
+def _mark(where: bytearray, match: re.Match[str]) -> None:
+    where[match.start() : match.end()] = bytes([1]) * len(match.group())
+
+
+def _is_end(before: str, *, is_correction: bool) -> bool:
+    if _END.search(before) is None or _PERIOD_ENDS.search(before):
+        return False
+    return not (is_correction and _PUT_OFF.search(before))
 
 
 def _first(expression: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     return islice(expression.finditer(text), MAX_TIMES)
 
 
-def _start_of(match: re.Match[str], issued_at: datetime) -> datetime | None:
-    zone = match["z1"] or match["z2"]
-    if zone is None:
-        return None
-    start = moment(match["d1"], match["t1"], zone, near=issued_at)
-    if match["t2"] is None or re.search("[ap]", match["t1"], re.IGNORECASE):
-        return start
-    # "1:00 - 3:00 PM": the start is in the afternoon too, unless it would lie after the end.
-    half = re.search(r"[ap]\.?m", match["t2"], re.IGNORECASE)
-    if half is None:
-        return start
-    end = _end_of(match, issued_at)
-    same_half = moment(match["d1"], f"{match['t1']} {half.group()}", zone, near=issued_at)
-    return same_half if same_half is not None and end is not None and same_half < end else start
+def _zone(match: re.Match[str], before: str, after: str, default: str | None) -> str | None:
+    """Return the zone of a time: behind it, in the head of its column, or the one of the whole mail."""
+    zone: str | None = match["z1"] or match["z2"]
+    if zone is None and not _OTHER_ZONE.match(after):
+        return "UTC" if _ZONE_BEFORE.search(before) or _UTC.search(match.group()) else default
+    return zone
 
 
-def _end_of(match: re.Match[str], issued_at: datetime) -> datetime | None:
-    date = match.groupdict().get("d2") or match["d1"]
-    return moment(date, match["t2"], match["z2"], near=issued_at)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A time of day that was found, on the day that it was found with, else the next such one."""
+
+    match: re.Match[str]
+    zone: str | None
+    issued_at: datetime
+
+    def start(self) -> datetime | None:
+        match = self.match
+        start = self._at("d1", "t1")
+        if match["t2"] is None or re.search("[ap]", match["t1"], re.IGNORECASE):
+            return start
+        # "1:00 - 3:00 PM": the start is in the afternoon too, unless it would lie after the end.
+        half = re.search(r"[ap]\.?m", match["t2"], re.IGNORECASE)
+        if half is None:
+            return start
+        end, same_half = self.end(), self._of("d1", f"{match['t1']} {half.group()}")
+        return same_half if same_half is not None and end is not None and same_half < end else start
+
+    def end(self) -> datetime | None:
+        return self._at("d2" if self.match.groupdict().get("d2") else "d1", "t2")
+
+    def _at(self, day: str, time: str) -> datetime | None:
+        return self._of(day, self.match[time])
+
+    def _of(self, day: str, time: str) -> datetime | None:
+        if self.zone is None:
+            return None
+        if self.match.re is not _NO_DATE:
+            return moment(self.match[day], time, self.zone, near=self.issued_at)
+        at = next_moment(time, self.zone, after=self.issued_at - FARTHEST_PAST)
+        return at if at is not None and at <= self.issued_at + WINDOW + MARGIN else None
 
 
 def _relative(text: str, issued_at: datetime) -> Iterator[_Candidate]:
-    for match in _first(_RELATIVE, text):
-        if not match["lead"] and not match["tail"]:
-            continue
-        around = text[max(0, match.start() - _BEFORE) : match.end() + _AFTER]
-        if not _DEED.search(around):
-            continue
-        amount = _number(match["n"]) + (0.5 if match["half"] or match["rest"] else 0)
-        minutes = amount * 60 if match["unit"].lower().startswith("h") else amount
-        minutes += _number(match["m"]) if match["m"] else 0
-        if minutes:
-            yield _Candidate(issued_at + timedelta(minutes=minutes), match.group().strip(), "time")
-
-
-def _number(text: str) -> float:
-    word = " ".join(text.lower().split())
-    return _NUMBERS[word] if word in _NUMBERS else float(word)
+    for span in chain(spans(text, MAX_TIMES), far_spans(text, MAX_TIMES)):
+        if _DEED.search(text[max(0, span.start - _BEFORE) : span.end + _AFTER]):
+            is_far = span.after >= FARTHEST_AHEAD
+            yield _Candidate(issued_at + span.after, span.words, "far" if is_far else "time")

@@ -53,6 +53,7 @@ def understand(
             names_others=names_others,
             is_taken_back_for_all=_is_for_all(words.taking_back, own, patterns.common_words),
             states_time=stated.is_stated,
+            states_far=stated.is_far,
         ),
     )
     if not own.mentions and not own.others and not stated.is_stated and mail_class is MailClass.UNCLEAR:

@@ -66,6 +66,38 @@ def stated(text: str, *, is_correction: bool = False) -> str:
         "will be reclaimed within an hour and a half",
         "will be reclaimed in approximately 1.5 hours",
         "ninety minutes from now it will be terminated",
+        "will be reclaimed at 13:30 UTC",
+        "13:30 UTC is when it will be reclaimed",
+        "will be reclaimed at 13:30 (UTC)",
+        "will be reclaimed at 14:30 UTC+1",
+        "will be reclaimed at 1:30 p.m. UTC",
+        "will be reclaimed between 13:30 and 13:45 UTC",
+        "will be reclaimed at 13:30 Coordinated Universal Time",
+        "at 2026-11-29 13:30 Coordinated Universal Time",
+        "will be reclaimed on Sunday at 13:30 UTC",
+        "will be reclaimed at 13:30 UTC on Sunday",
+        "will be reclaimed on November 29, 2026 at 8:30 AM EST (13:30 UTC)",
+        "at 29.11.2026 13:30 UTC",
+        "at 2026.11.29 13:30 UTC",
+        "at 11/29/2026 1:30 PM UTC",
+        "at 29/11/2026 13:30 UTC",
+        "at 29-Nov-2026 13:30 UTC",
+        "at Nov-29-2026, 13:30 UTC",
+        "Start (UTC): 2026-11-29 13:30",
+        "Start time (UTC): 2026-11-29 13:30:00",
+        "Start time UTC: 2026-11-29 13:30",
+        "Start time (UTC): 13:30",
+        "Date: 2026-11-29\nTime: 13:30 UTC",
+        "Date: 2026-11-29\nTime (UTC): 13:30",
+        "Date: November 29, 2026\nStart time: 13:30 - 14:30 UTC",
+        "Reclaim at | 2026-11-29 | 13:30 | UTC",
+        "All times are in UTC.\n\nReclaim time: 2026-11-29 13:30",
+        "the reclaim starts when the notice period ends at 2026-11-29 13:30 UTC",
+        "will be reclaimed within ninety (90) minutes",
+        "will be reclaimed in 90 to 120 minutes",
+        "will be reclaimed in 90-120 minutes",
+        "will be reclaimed in 90m",
+        "will be reclaimed in 5400 seconds",
     ],
 )
 def test_an_explicit_time_is_read(text: str) -> None:
@@ -90,7 +122,20 @@ def test_an_explicit_time_is_read(text: str) -> None:
         "at 0000-00-00 00:00 UTC",
         "at 1970-01-01 00:00 UTC",
         "at 11/12/2026 13:30 UTC",
-        "at 29.11.2026 13:30 UTC",
+        "at 31.31.2026 13:30 UTC",
+        "at 31/31/2026 13:30 UTC",
+        "reclaimed on Thursday at 13:30 UTC",
+        "reclaimed at 15:30 UTC",
+        "reclaimed at 11:30 UTC",
+        "reclaimed at 13:30 EST",
+        "reclaimed at 13:30",
+        "the times below are local; reclaimed at 13:30",
+        "All times are in UTC. Reclaimed on 2026-11-29 at 2 PM EST",
+        "reclaim: support hours end at 13:30 UTC",
+        "reclaim notice sent at 12:01 UTC",
+        "save your work immediately, it is reclaimed",
+        "all data will be destroyed immediately",
+        "billing for reclaimed Droplets stops immediately",
         "on 2026-11-29 at 2 PM EST",
         "on 2026-11-29 14:00 IST",
         "on 2026-11-29 14:00 UTCX",
@@ -143,6 +188,67 @@ def test_what_is_no_plausible_time_leads_to_the_fallback(text: str) -> None:
 def test_of_several_times_the_earliest_plausible_start_counts(text: str, at: str) -> None:
     """Ends, times of writing, what is past and what is far ahead are none."""
     assert stated(text) == at
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("will be reclaimed within the hour", "29 13:00"),
+        ("will be reclaimed within one (1) hour", "29 13:00"),
+        ("will be reclaimed in one or two hours", "29 13:00"),
+        ("will be reclaimed in a few minutes", "29 12:03"),
+        ("will be reclaimed immediately", "29 12:00"),
+        ("is being terminated with immediate effect", "29 12:00"),
+        ("will be immediately interrupted", "29 12:00"),
+        ("will be reclaimed immediately, at 2026-11-29 13:30 UTC", "29 13:30"),
+        ("will be reclaimed at 11:50 UTC", "29 11:50"),
+        ("will be reclaimed at 14:10 UTC", "29 14:00"),
+    ],
+)
+def test_a_span_and_a_time_without_a_day_count_from_the_mail(text: str, at: str) -> None:
+    """The earlier end of a range; the next such time of day, or the one that has just been."""
+    assert f"{min(read(text).at, SIGNED + timedelta(hours=2)):%d %H:%M}" == at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "your trial ends on December 7, 2026 at 12:00 UTC, and the Droplet will be terminated then",
+        "will be destroyed in 7 days",
+        "will be destroyed by December 10, 2026",
+        "will be destroyed in two to three days",
+        "will be powered off within 3 days",
+        "will be terminated in one week",
+        "will be reclaimed in two months",
+        "will be reclaimed in 72 hours",
+        "starting January 1, 2027, Spot Droplets will be reclaimed with one hour of notice",
+        "the preview ends on 31-Jan-2027. It will be reclaimed then.",
+        "will be reclaimed on Thursday",
+        "will be reclaimed next month",
+        "will be reclaimed in the coming days",
+        "will be reclaimed at 2026-12-07 13:30 UTC",
+    ],
+)
+def test_a_time_days_ahead_is_told_as_such(text: str) -> None:
+    """It is no notice of two hours."""
+    assert read(text).is_far
+    assert not read(f"{text}. Spot Droplet b will be reclaimed at 2026-11-29 13:30 UTC.").is_far
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "will be reclaimed. Its snapshots are kept until December 31, 2026",
+        "will be reclaimed. It was created on January 31, 2026",
+        "will be reclaimed tomorrow",
+        "will be reclaimed today",
+        "will be reclaimed in two hours",
+        "our conference is on December 7, 2026",
+    ],
+)
+def test_a_day_of_something_else_is_not_far(text: str) -> None:
+    """Nor is what is past, or within two days."""
+    assert not read(text).is_far
 
 
 @pytest.mark.hostile(48)

@@ -9,6 +9,7 @@ checks no signature, and does not know what was judged before.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Literal
 
@@ -16,7 +17,7 @@ from spotwatch.config import Mail as Rules
 from spotwatch.mail.evidence import unfit, unnamed, unproven
 from spotwatch.mail.explaining import Facts, detail, lines
 from spotwatch.mail.model import Delivery, Judgement, Mail, MailClass, Proof, Proven, Reading
-from spotwatch.model import Evidence
+from spotwatch.model import Evidence, to_rfc3339
 
 Event = Literal["reclaim", "cancel", "correction", "none"]
 Result = Literal["accepted", "not_mine", "ignored", "unproven"]
@@ -75,12 +76,24 @@ def _judgement(facts: Facts) -> Judgement:
         droplet=None if facts.mention is None else facts.mention.droplet,
         at=reading.at if event in ("reclaim", "correction") else None,
         signed_at=mail.date or facts.delivery.received_at,
-        message_key=mail.message_id or mail.digest,
+        message_key=_key(mail, facts.proof),
         is_temporary=event != "none" and facts.proof.result is Proven.UNKNOWN,
         is_kept=event != "none" and _is_to_be_kept(facts),
         detail=detail(facts, event, evidence),
         lines=lines(facts, event, evidence, result),
     )
+
+
+def _key(mail: Mail, proof: Proof) -> str:
+    """Return what a mail is known by: of a proven one only what is signed, which no copy has otherwise."""
+    if proof.result is not Proven.YES or "message-id" in proof.signed_headers:
+        return mail.message_id or mail.digest
+    # Blanks may be changed under a relaxed signature. The text as read will not do: how it is read may be
+    # left open to anybody on the way.
+    body = mail.raw.partition(b"\r\n\r\n")[2].split()
+    dated = "" if mail.date is None else to_rfc3339(mail.date)
+    parts = (*(" ".join(part.split()).encode() for part in (mail.subject, dated)), *body)
+    return hashlib.sha256(b" ".join(parts)).hexdigest()
 
 
 def _outcome(facts: Facts, *, is_strong: bool) -> tuple[Event, Result]:

@@ -49,6 +49,14 @@ def address_of_name(name: str) -> Address:
     return Address(name_hash=hashlib.sha256(name.strip().casefold().encode()).hexdigest())
 
 
+def message_of(key: str) -> str:
+    """Return what tells messages apart in letters and notices.
+
+    A hash: who reads the mailbox is not to learn more of the account's mail than concerns him.
+    """
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """What one notice means for one address."""
@@ -63,7 +71,7 @@ class Letter:
     expires_at: datetime
     evidence: Evidence
     message: str = ""
-    """A hash of what the mail is known by: the same for each copy of it."""
+    """By `message_of` what the mail is known by: the same for each copy of it."""
     detail: str = ""
     """One line for people."""
     superseded_at: datetime | None = None

@@ -162,7 +162,7 @@ class Judgement:
     signed_at: datetime
     """The mail's own date, or when it came where it has none."""
     message_key: str
-    """What the mail is known by: its Message-ID, else its digest."""
+    """What the mail is known by: its Message-ID, else its digest; of a proven one what is signed."""
     is_temporary: bool = False
     """A proof could not be had now: act weakly, answer 503, expect it again."""
     is_kept: bool = False

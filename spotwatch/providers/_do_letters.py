@@ -15,17 +15,18 @@ from spotwatch.model import Evidence
 from spotwatch.providers._do_slot import KEPT_AFTER_DEADLINE, MAILBOX, WINDOW_SECONDS, Claim
 
 
-def claim_of(letter: Letter, *, droplet_id: int, now: datetime) -> Claim | None:
+def claim_of(letter: Letter, *, droplet_id: int, now: datetime, is_before_us: bool = False) -> Claim | None:
     """Return what `letter` claims; None: its time is so long past that this machine has outlived it.
 
-    Only a letter to this Droplet's own number may be strong: a name may be another's too.
+    Only a letter to this Droplet's own number may be strong: a name may be another's too. And none from
+    before this Droplet: the relay may have taken it for another one that was called so.
     """
     at = letter.at
     if letter.event != "cancel":
         at = at or letter.issued_at + timedelta(seconds=WINDOW_SECONDS)
         if at + KEPT_AFTER_DEADLINE <= now:
             return None
-    is_strong = letter.evidence is Evidence.STRONG and letter.to.droplet_id == droplet_id
+    is_strong = letter.evidence is Evidence.STRONG and letter.to.droplet_id == droplet_id and not is_before_us
     return Claim(
         event=letter.event,
         evidence=Evidence.STRONG if is_strong else Evidence.WEAK,

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from spotwatch.errors import Malformed
 from spotwatch.kept_bodies import KeptBodies
@@ -19,6 +21,7 @@ from spotwatch.mail.desk import MailDesk
 from spotwatch.mail.extra import require
 from spotwatch.mail.inbound import Refused, Service
 from spotwatch.mail.keys import KeyCache, SystemResolver
+from spotwatch.mail.mailbox import message_of
 from spotwatch.mail.model import Delivery, Droplet, Judgement
 from spotwatch.mail.patterns import default_patterns, load_patterns
 from spotwatch.model import Evidence
@@ -134,45 +137,74 @@ class MailRoute:
             file = await asyncio.to_thread(self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw)
             if file:
                 judgements = tuple(replace(one, detail=f"{one.detail}; kept as {file}") for one in judgements)
-        verdicts = [self._act(service, delivery, seen_id, one) for one in judgements]
+        verdicts = [self._act(service, delivery, seen_id, self._of_our_time(one)) for one in judgements]
         # The first in this order: what is to come again, what has changed something, the rest.
         return min(verdicts, key=lambda verdict: (verdict.status != _FULL.status, -verdict.status))
 
     def _act(self, service: Service, delivery: Delivery, seen_id: str, judgement: Judgement) -> Verdict:
         """Put what follows from a mail into the inbox."""
         if judgement.event == "none":
-            known = self._known()
-            if judgement.result == "not_mine" and not (known.is_whole or known.names):
-                # It may name us by a hostname that is not known yet.
-                return self._put_off(service, delivery)
-            return Verdict(status=200, result=judgement.result)
+            return self._leave(service, delivery, judgement)
         is_proven = judgement.evidence is Evidence.STRONG
+        comes_again = judgement.is_temporary or not PASSING_DOUBTS.isdisjoint(delivery.doubts)
+        if judgement.event == "cancel" and not is_proven:
+            # It ends nothing, and is not remembered: with its proof it will be new.
+            return Verdict(status=503 if comes_again else 200, result=judgement.result)
         mail_id = f"{self._known().droplet_id}:{judgement.event}:{judgement.message_key}"
-        answer = self._known_mail(mail_id, is_proven=is_proven)
-        if answer is not None:
-            return answer
-        outcome = self._memory.inbox.take(
-            Claim(
-                event=judgement.event,
-                evidence=judgement.evidence,
-                at=judgement.at,
-                signed_at=judgement.signed_at,
-                received_at=delivery.received_at,
-                detail=judgement.detail,
+        found = self._novelty(mail_id, is_proven=is_proven)
+        if found == "duplicate":
+            return _DUPLICATE
+        outcome = "refused"
+        if found == "new" or judgement.event != "cancel":
+            outcome = self._memory.inbox.take(
+                Claim(
+                    event=judgement.event,
+                    # What cannot be remembered could be replayed: it may flush, and comes again.
+                    evidence=judgement.evidence if found == "new" else Evidence.WEAK,
+                    at=judgement.at,
+                    signed_at=judgement.signed_at,
+                    received_at=delivery.received_at,
+                    detail=judgement.detail,
+                    message=message_of(judgement.message_key),
+                )
             )
-        )
-        self._wake()
-        if judgement.is_temporary or not PASSING_DOUBTS.isdisjoint(delivery.doubts):
+            self._wake()
+        if found == "full":
+            return _FULL
+        if comes_again:
             return Verdict(status=503, result=judgement.result)
         memory = self._memory.proven if is_proven else self._memory.unproven
         for one, body in ((seen_id, delivery.raw), (mail_id, b"")):
             memory.remember(one, body, now=self._context.clock.now())
-        if outcome == "accepted":
-            return Verdict(status=202, result=judgement.result)
-        return Verdict(status=200, result=outcome)
+        has_changed = outcome == "accepted"
+        return Verdict(
+            status=202 if has_changed else 200, result=judgement.result if has_changed else outcome
+        )
 
-    def _known_mail(self, mail_id: str, *, is_proven: bool) -> Verdict | None:
-        """Return the answer to a mail that has had its effect, whichever service brought it; else None.
+    def _leave(self, service: Service, delivery: Delivery, judgement: Judgement) -> Verdict:
+        """Do nothing about a mail, unless it may concern us after all."""
+        known = self._known()
+        if judgement.result == "not_mine" and not (known.is_whole or known.names):
+            # It may name us by a hostname that is not known yet.
+            return self._put_off(service, delivery)
+        return Verdict(status=200, result=judgement.result)
+
+    def _of_our_time(self, judgement: Judgement) -> Judgement:
+        """Return what a mail is worth: one from before this Droplet may be about another of its name."""
+        clock = self._context.clock
+        booted_at = clock.now() - timedelta(seconds=clock.boot())
+        is_ours = not self._memory.inbox.is_before_us(judgement.signed_at, booted_at=booted_at)
+        if is_ours or judgement.evidence is Evidence.WEAK:
+            return judgement
+        return replace(
+            judgement,
+            evidence=Evidence.WEAK,
+            result="unproven",
+            detail=f"{judgement.detail}; weak: it is older than this Droplet, as far as that is known here",
+        )
+
+    def _novelty(self, mail_id: str, *, is_proven: bool) -> Literal["duplicate", "full", "new"]:
+        """Tell whether a mail has had its effect, whichever service brought it, or could not be remembered.
 
         A forged copy that comes first does not hide the genuine mail; one that comes later is a duplicate.
         """
@@ -180,8 +212,8 @@ class MailRoute:
         memories = [self._memory.proven] if is_proven else [self._memory.proven, self._memory.unproven]
         found = {one.novelty(mail_id, b"", signed_at=now, now=now) for one in memories}
         if "duplicate" in found:
-            return _DUPLICATE
-        return _FULL if is_proven and "full" in found else None
+            return "duplicate"
+        return "full" if is_proven and "full" in found else "new"
 
     def _put_off(self, service: Service, delivery: Delivery) -> Verdict:
         """Keep a mail until it is known who this Droplet is."""

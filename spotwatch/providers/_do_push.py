@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from spotwatch.errors import Malformed
+from spotwatch.mail.mailbox import message_of
 from spotwatch.model import Evidence
 from spotwatch.providers import Context
 from spotwatch.providers._do_identity import Known
@@ -28,6 +29,10 @@ _MAX_PENDING = 64
 _KNOWN = {
     "duplicate": Verdict(status=200, result="duplicate"),
     "reused": Verdict(status=409, result="replayed"),
+}
+# Sent again once the clock is set, signed anew, or when there is room, it may count for what it is worth.
+_DOUBTS = {
+    "clock": Verdict(status=503, result="unproven"),
     "unknown": Verdict(status=503, result="replayed"),
     "full": Verdict(status=503, result="full"),
 }
@@ -40,8 +45,11 @@ class _Push:
     webhook_id: str
     message: Message
     body: bytes
-    is_clock_off: bool
-    """Its time fits only a clock that is known to be wrong: ours, or it is a replay."""
+    doubt: str
+    """Why it may be a replay, or become one, by `_DOUBTS`; empty: it is none.
+
+    `clock`: its time fits only a clock that is known to be wrong, ours.
+    """
 
 
 class Pushes:
@@ -81,7 +89,8 @@ class Pushes:
             message = parse(request.body, signed_at=signed, received_at=now)
         except Malformed:
             return Verdict(status=400, result="malformed")
-        push = _Push(webhook_id=webhook_id, message=message, body=request.body, is_clock_off=is_clock_off)
+        doubt = "clock" if is_clock_off else known if known in _DOUBTS else ""
+        push = _Push(webhook_id=webhook_id, message=message, body=request.body, doubt=doubt)
         return await self._memory.kept(self._judge(push))
 
     def settle(self) -> None:
@@ -96,29 +105,35 @@ class Pushes:
         if bears == "not_mine":
             return Verdict(status=200, result="not_mine")
         if bears == "unknown":
-            if len(self._pending) >= _MAX_PENDING and push.webhook_id not in self._pending:
-                return Verdict(status=503, result="full")
-            self._pending.setdefault(push.webhook_id, push)
-            return Verdict(status=503, result="pending")
+            return self._put_off(push)
         message = push.message
+        if message.event == "cancel" and push.doubt in ("unknown", "full"):
+            return _DOUBTS[push.doubt]
         outcome = self._memory.inbox.take(
             Claim(
                 event=message.event,
-                evidence=Evidence.WEAK if push.is_clock_off else Evidence(bears),
+                evidence=Evidence.WEAK if push.doubt else Evidence(bears),
                 at=message.at,
                 signed_at=message.signed_at,
                 received_at=message.received_at,
                 detail=f"signed notice, naming {message.subject}",
+                message=message_of(push.webhook_id),
             )
         )
         self._wake()
-        if push.is_clock_off:
-            # Sent again once the clock is set, it may count for what it is worth.
-            return Verdict(status=503, result="unproven")
+        if push.doubt:
+            return _DOUBTS[push.doubt]
         if outcome == "refused":
             return Verdict(status=409, result="refused")
         self._memory.proven.remember(push.webhook_id, push.body, now=self._context.clock.now())
         return Verdict(status=202 if outcome == "accepted" else 200, result=outcome)
+
+    def _put_off(self, push: _Push) -> Verdict:
+        """Keep a message until it is known who this Droplet is."""
+        if len(self._pending) >= _MAX_PENDING and push.webhook_id not in self._pending:
+            return Verdict(status=503, result="full")
+        self._pending.setdefault(push.webhook_id, push)
+        return Verdict(status=503, result="pending")
 
 
 def verified(request: Received, context: Context, *, now: datetime) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -102,7 +103,7 @@ class DigitalOcean:
             ),
         )
         if self._config.droplet_id:
-            self._memory.inbox.belong_to(self._config.droplet_id)
+            self._memory.inbox.belong_to(self._config.droplet_id, since=self._clock.now())
         await self._client.__aenter__()
         self._begin("identity", self._whoami.run())
         if self._mailbox is not None:
@@ -268,8 +269,17 @@ class DigitalOcean:
         now, droplet_id = self._clock.now(), self._droplet_id
         if droplet_id is None:
             return
-        claims = [claim_of(letter, droplet_id=droplet_id, now=now) for letter in letters]
-        outcomes = [self._memory.inbox.take(claim) for claim in claims if claim is not None]
+        inbox, booted_at = self._memory.inbox, now - timedelta(seconds=self._clock.boot())
+        claims = [
+            claim_of(
+                letter,
+                droplet_id=droplet_id,
+                now=now,
+                is_before_us=inbox.is_before_us(letter.issued_at, booted_at=booted_at),
+            )
+            for letter in letters
+        ]
+        outcomes = [inbox.take(claim) for claim in claims if claim is not None]
         if "accepted" in outcomes:
             self._arrived.set()
         if outcomes:
@@ -305,7 +315,7 @@ class DigitalOcean:
         droplet_id = self._droplet_id
         if droplet_id is None:
             return
-        self._memory.inbox.belong_to(droplet_id)
+        self._memory.inbox.belong_to(droplet_id, since=self._clock.now())
         self._pushes.settle()
         if self._mail is not None:
             await self._mail.settle()

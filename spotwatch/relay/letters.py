@@ -7,12 +7,19 @@ seem newer, than the moment at which it came, or end sooner. A cancel without pr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotwatch.mail.mailbox import BROADCAST, Address, Letter, LetterEvent, address_of_name, expiry
+from spotwatch.mail.mailbox import (
+    BROADCAST,
+    Address,
+    Letter,
+    LetterEvent,
+    address_of_name,
+    expiry,
+    message_of,
+)
 from spotwatch.mail.model import Droplet, Judgement
 from spotwatch.masking import escape
 from spotwatch.model import Evidence
@@ -146,7 +153,6 @@ def _letter(
         issued_at=issued_at,
         expires_at=expiry(ends, now),
         evidence=evidence,
-        # A hash: who reads the mailbox is not to learn more of the account's mail than concerns him.
-        message=hashlib.sha256(message.encode()).hexdigest()[:32],
+        message=message_of(message),
         detail=escape(detail),
     )

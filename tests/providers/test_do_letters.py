@@ -253,6 +253,17 @@ def test_what_this_machine_has_outlived_claims_nothing(event: Any, hours: float,
     assert claim_of(letter("cancel", issued_at=NOW), droplet_id=OURS, now=NOW + timedelta(days=1)) is not None
 
 
+async def test_a_letter_from_before_this_droplet_may_only_flush(box: Box) -> None:
+    """The relay may have found our number by a name that was another's when the mail was written."""
+    box.beat()
+    box.put(letter(issued_at=box.clock.now() - timedelta(minutes=100)))
+    box.clock.boot_offset_seconds -= box.clock.boot() - 60
+    provider = box.open()
+    async with provider:
+        await has_read(provider)
+        assert await evidence(provider) == ["weak"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

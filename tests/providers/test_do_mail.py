@@ -93,6 +93,55 @@ async def test_a_mail_that_comes_hours_late_flushes_at_once(office: Office) -> N
     assert await office.evidence() == []
 
 
+async def test_a_mail_from_before_this_droplet_may_only_flush(town: Town) -> None:
+    """Another one may have had its name; who was there already, and has only rebooted, is meant."""
+    town.clock.boot_offset_seconds -= town.clock.boot() - 60
+    office = town.open()
+    async with office.provider:
+        sent = office.ago(minutes=100)
+        assert await office.mailgun(genuine(sent_at=sent, whom="spot-trainer-01")) == UNPROVEN
+        [notice] = (await office.ask()).notices
+        assert notice.evidence is Evidence.WEAK
+        assert "older than this Droplet" in notice.detail
+        cancel = genuine(sent_at=sent, event="cancel", message_id="<two@x>")
+        assert await office.mailgun(cancel) == Verdict(status=200, result="unproven")
+    town.clock.wall_offset_seconds += 40 * 60
+    rebooted = town.open()
+    town.clock.boot_offset_seconds -= town.clock.boot() - 60
+    async with rebooted.provider:
+        raw = genuine(sent_at=rebooted.ago(minutes=30), message_id="<three@x>")
+        assert await rebooted.mailgun(raw, token="b" * 50) == ACCEPTED
+        assert "strong" in await rebooted.evidence()
+
+
+async def test_a_second_reclaim_is_heard_when_the_first_one_has_passed(office: Office) -> None:
+    """Its notice has an id of its own, for the case of the first one may be closed."""
+    sent = office.ago(minutes=1)
+    await office.mailgun(genuine(sent_at=sent, at=sent + timedelta(minutes=30)))
+    first = await office.only()
+    office.clock.wall_offset_seconds += 45 * 60
+    again = office.ago(minutes=1)
+    assert await office.mailgun(genuine(sent_at=again, message_id="<second@x>")) == ACCEPTED
+    answer = await office.ask()
+    assert answer.cancelled == {first.id}
+    [second] = answer.notices
+    assert second.id != first.id
+    assert second.deadline == again.replace(second=0) + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("dated", [timedelta(days=-3000), timedelta(days=3000)])
+async def test_no_forged_mail_silences_the_next(office: Office, dated: timedelta) -> None:
+    """Whatever dates and times it bears, a mail that may only flush does so ten minutes later."""
+    forged_at = office.clock.now() + dated
+    await office.mailgun(plain(sent_at=forged_at, message_id="<f@x>", at=office.ago(hours=9)))
+    first = await office.only()
+    assert first.issued_at is not None
+    assert first.issued_at <= office.clock.now()
+    office.clock.wall_offset_seconds += 660
+    assert await office.mailgun(plain(sent_at=office.ago(minutes=3), message_id="<g@x>")) == UNPROVEN
+    assert (await office.only()).id != first.id
+
+
 @pytest.mark.hostile(52)
 async def test_a_mail_that_names_nobody_may_only_flush(town: Town) -> None:
     """However well it is proven; unless this is the account's only Droplet."""

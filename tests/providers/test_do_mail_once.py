@@ -144,11 +144,87 @@ async def test_a_flood_of_forged_mail_keeps_no_genuine_one_out(town: Town) -> No
 
 
 @pytest.mark.hostile(15)
-async def test_a_full_memory_of_what_is_proven_refuses(office: Office) -> None:
-    """503, and no effect that could be had twice."""
+async def test_what_a_full_memory_cannot_keep_flushes_and_comes_again(office: Office) -> None:
+    """503, and no effect that must not be had twice: a stop, or the end of a notice."""
+    sent = office.ago(minutes=5)
     office.provider._memory.proven._capacity = 0
-    verdict = await office.mailgun(genuine(sent_at=office.ago(minutes=5)))
-    assert verdict == Verdict(status=503, result="full")
+    full = Verdict(status=503, result="full")
+    for _ in range(2):
+        assert await office.mailgun(genuine(sent_at=sent)) == full
+        assert await office.evidence() == ["weak"]
+    before = await office.ask()
+    cancel = genuine(event="cancel", sent_at=office.ago(minutes=1), message_id="<two@x>")
+    assert await office.mailgun(cancel) == full
+    assert await office.ask() == before
+    office.provider._memory.proven._capacity = 10
+    assert await office.mailgun(genuine(sent_at=sent)) == ACCEPTED
+    assert await office.evidence() == ["strong", "weak"]
+
+
+@pytest.mark.hostile(14, 15)
+async def test_a_proven_mail_is_known_by_what_is_signed(office: Office) -> None:
+    """Under another Message-ID, or other headers that nobody signed, it is the same mail at any time."""
+    sent = office.ago(minutes=1)
+    covered = ("from", "to", "subject", "date")
+    raw = SIGNER.sign(plain(sent_at=sent, at=sent + timedelta(minutes=40)), headers=covered)
+    assert await office.mailgun(raw) == ACCEPTED
+    places = len(office.provider._memory.proven)
+
+    async def again() -> None:
+        for number in range(3):
+            copy = raw.replace(b"<one@digitalocean.com>", f"<r{number}@x>".encode())
+            copy = copy.replace(b"charset=utf-8", b"charset=us-ascii" if number else b"charset=latin-1")
+            assert await office.mailgun(copy) == DUPLICATE
+        assert len(office.provider._memory.proven) == places
+
+    await again()
+    office.clock.wall_offset_seconds += 110 * 60
+    assert await office.evidence() == []
+    await again()
+    assert await office.evidence() == []
+
+
+async def test_a_signed_notice_that_a_full_memory_cannot_keep_flushes_and_comes_again(office: Office) -> None:
+    """As a mail does; a cancel has to wait until there is room."""
+    memory = office.provider._memory.proven
+
+    async def push(event: str) -> Verdict:
+        body = json.dumps({"event": event, "droplet_id": OURS}).encode()
+        headers = signed_headers(SECRET, f"msg_{event}", int(office.clock.now().timestamp()), body)
+        return await office.provider.receive(Received(headers=headers, body=body))
+
+    memory._capacity = 0
+    for event in ("reclaim", "cancel", "reclaim"):
+        assert await push(event) == Verdict(status=503, result="full")
+        assert await office.evidence() == ["weak"]
+    memory._capacity = 10
+    assert (await push("reclaim")).status == 202
+    assert await office.evidence() == ["strong", "weak"]
+
+
+async def test_another_mail_in_the_same_minute_is_another_one(office: Office) -> None:
+    """What is signed tells them apart, though neither signs a Message-ID."""
+    sent = office.ago(minutes=1)
+    covered = ("from", "to", "subject", "date")
+    for minutes in (100, 40):
+        raw = SIGNER.sign(plain(sent_at=sent, at=sent + timedelta(minutes=minutes)), headers=covered)
+        assert await office.mailgun(raw) == ACCEPTED
+
+
+@pytest.mark.hostile(38)
+async def test_an_unproven_cancel_does_nothing(office: Office) -> None:
+    """Neither to a weak notice, however old, nor to a strong one; nor does it hide its proven copy."""
+    await office.mailgun(plain(sent_at=office.ago(minutes=5), message_id="<a@x>"))
+    await office.mailgun(genuine(sent_at=office.ago(minutes=5)))
+    office.clock.wall_offset_seconds += 700
+    before = await office.ask()
+    sent = office.ago(minutes=1)
+    for make in (plain, forged):
+        cancel = make(event="cancel", sent_at=sent, message_id="<c@x>")
+        assert await office.mailgun(cancel) == Verdict(status=200, result="unproven")
+    assert await office.ask() == before
+    cancel = genuine(event="cancel", sent_at=sent, message_id="<c@x>")
+    assert await office.mailgun(cancel) == ACCEPTED
     assert await office.evidence() == []
 
 

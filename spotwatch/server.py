@@ -21,12 +21,15 @@ from aiohttp.web_response import Response, StreamResponse, json_response
 
 from spotwatch.listener import RETRY_SECONDS, Listener
 from spotwatch.providers import Receiver
+from spotwatch.rate_limits import TokenBuckets
 from spotwatch.received import Received, Verdict
 from spotwatch.webhook_guard import (
     BodyBroken,
+    BodyRoom,
     BodyTooLarge,
+    Connection,
     Limits,
-    TokenBuckets,
+    NoRoom,
     is_loopback,
     peer_of,
     read_body,
@@ -157,6 +160,7 @@ class WebhookServer(Listener):
         self._receivers = receivers
         self._on_request = on_request
         self._buckets = buckets or TokenBuckets()
+        self._room = BodyRoom(self._kept_limits)
         self._trusted_proxies = frozenset(trusted_proxies)
         self._said: Counter[str] = Counter()
 
@@ -165,12 +169,13 @@ class WebhookServer(Listener):
         receiver = self._receivers.get(name)
         if receiver is None:
             return refuse(404)
-        try:
-            received = await self._admit(request, path)
-        except _Refused as refused:
-            self._on_request(name, refused.result)
-            return refuse(refused.status, **refused.headers)
-        verdict = await self._receive(name, receiver, received)
+        with self._room.holding(request):
+            try:
+                received = await self._admit(request, path)
+            except _Refused as refused:
+                self._on_request(name, refused.result)
+                return refuse(refused.status, **refused.headers)
+            verdict = await self._receive(name, receiver, received)
         self._on_request(name, verdict.result)
         if verdict.why:
             _say_once(self._said, self._say, f"webhook {name}: {verdict.why[:200]}")
@@ -183,18 +188,23 @@ class WebhookServer(Listener):
     async def _admit(self, request: BaseRequest, path: str) -> Received:
         """Return what came; the cheapest question first, and nothing parsed."""
         peer = peer_of(request, self._trusted_proxies)
+        if isinstance(request.protocol, Connection):
+            request.protocol.speaks_for(peer)
         if request.method != "POST":
             raise _Refused(405, "bad_method", Allow="POST")
         if not self._buckets.take(peer, asyncio.get_running_loop().time()):
-            raise _Refused(429, "limited", **{"Retry-After": "1"})
+            # Not 429: some services give a mail up for good after any 4xx.
+            raise _Refused(503, "limited", **{"Retry-After": "1"})
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
             raise _Refused(415, "encoded")
         try:
-            body = await read_body(request, self._kept_limits)
+            body = await read_body(request, self._kept_limits, self._room)
         except TimeoutError as error:
             raise _Refused(408, "slow") from error
         except BodyTooLarge as error:
             raise _Refused(413, "too_large") from error
+        except NoRoom as error:
+            raise _Refused(503, "limited", **{"Retry-After": "1"}) from error
         except BodyBroken as error:
             raise _Refused(400, "aborted") from error
         return Received(headers=single_headers(request), body=body, peer=peer, path=path)

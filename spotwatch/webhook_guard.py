@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server as AiohttpServer
+
+from spotwatch.rate_limits import networks
 
 # Instead of the versions of Python and aiohttp, which help only an attacker.
 _SERVER = "spotwatch"
@@ -40,11 +42,19 @@ class Limits:
     keepalive_seconds: float = 5.0
     lingering_seconds: float = 1.0
     """How long the rest of a refused body is read away, so that the peer sees the refusal."""
-    body_bytes: int = 262144
+    body_bytes: int = 1048576
+    held_bytes: int = 8388608
+    """Of all bodies together that are not small, received ones included."""
+    small_bytes: int = 65536
+    """A body up to here always fits: a reclaim mail is a few KiB."""
 
 
 class BodyTooLarge(Exception):
     """The body is longer than the limit; the rest was not read."""
+
+
+class NoRoom(Exception):
+    """All bodies together are over the limit, and this is the largest of those that are not whole yet."""
 
 
 class BodyBroken(Exception):
@@ -83,14 +93,20 @@ def peer_of(request: BaseRequest, trusted_proxies: Collection[str]) -> str:
 class Connection(RequestHandler):
     """One peer's connection, cut off by a single timer that each phase of it sets anew."""
 
-    __slots__ = ("_limits", "_timer", "opened_at", "waits_for_headers")
+    __slots__ = ("_limits", "_peer", "_timer", "is_whole", "network", "since", "waits_for_headers")
 
     def __init__(self, server: Server, limits: Limits, **options: Any) -> None:
         super().__init__(server, **options)
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
-        self.opened_at = 0.0
+        self._peer = ""
+        self.network = ""
+        """Whose it is; behind a proxy the sender's, as soon as the headers say it."""
+        self.since = 0.0
+        """When it began to wait for what it waits for: a request, or the rest of one."""
         self.waits_for_headers = True
+        self.is_whole = False
+        """Whether a request is here, body and all, and its answer is not."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the peer, or close at once when there is no room."""
@@ -99,7 +115,10 @@ class Connection(RequestHandler):
         if isinstance(server, Server) and not server.make_room():
             transport.abort()  # type: ignore[attr-defined]  # a stream transport, typed as its base
             return
-        self.opened_at = loop.time()
+        self.since = loop.time()
+        # ("address", port, ...); a socket that is gone already has none.
+        self._peer = (transport.get_extra_info("peername") or ("",))[0]
+        self.network = _owner(self._peer)
         super().connection_made(transport)
         self._cut_off_after(self._limits.header_seconds)
 
@@ -113,12 +132,24 @@ class Connection(RequestHandler):
     def begin_request(self) -> None:
         """Say that the headers are complete; the handler calls this first."""
         self.waits_for_headers = False
+        self.since = asyncio.get_running_loop().time()
         self._cut_off_after(self._limits.request_seconds)
+
+    def speaks_for(self, peer: str) -> None:
+        """Say whose request it is; until it is answered the connection counts as this peer's."""
+        self.network = _owner(peer)
+
+    def end_body(self) -> None:
+        """Say that the request is here: from now on it waits for us alone, and is not thrown out."""
+        self.is_whole = True
 
     async def finish_response(self, *args: Any, **options: Any) -> tuple[StreamResponse, bool]:
         """Answer, then give the peer the keep-alive time for another request."""
         finished = await super().finish_response(*args, **options)
         self.waits_for_headers = True
+        self.is_whole = False
+        self.network = _owner(self._peer)
+        self.since = asyncio.get_running_loop().time()
         self._cut_off_after(self._limits.keepalive_seconds)
         return finished
 
@@ -185,27 +216,80 @@ class Server(AiohttpServer):
         )
 
     def make_room(self) -> bool:
-        """Tell whether one more peer fits; the one that has waited longest without a request goes first.
+        """Tell whether one more peer fits; else who has most connections loses the oldest unfinished one.
 
-        Refusing the newest instead would let 32 silent peers lock out the one notice that matters.
+        Refusing the newest instead would let 32 silent peers lock out the one notice that matters, and going
+        by age alone two that come faster than it.
         """
         open_now = [c for c in self.connections if isinstance(c, Connection) and c.transport is not None]
         if len(open_now) < self.limits.connections:
             return True
-        waiting = [c for c in open_now if c.waits_for_headers]
-        if not waiting:
+        unfinished = [c for c in open_now if not c.is_whole]
+        if not unfinished:
             return False
-        oldest = min(waiting, key=lambda c: c.opened_at)
-        oldest.abort()
-        oldest.force_close()
+        counts = Counter(c.network for c in open_now)
+        loser = min(unfinished, key=lambda c: (-counts[c.network], c.since))
+        loser.abort()
+        loser.force_close()
         return True
 
 
-async def read_body(request: BaseRequest, limits: Limits) -> bytes:
+class BodyRoom:
+    """How many bytes all bodies together take; the largest that is not whole yet goes first.
+
+    Args:
+        limits: what a listener grants.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        # By identity: a request has no hash.
+        self._reading: dict[int, tuple[int, BaseRequest]] = {}
+        self._whole: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def holding(self, request: BaseRequest) -> Iterator[None]:
+        """Count the body of `request` until it is answered."""
+        try:
+            yield
+        finally:
+            self._reading.pop(id(request), None)
+            self._whole.pop(id(request), None)
+
+    def grow(self, request: BaseRequest, size: int) -> None:
+        """Count so many bytes of a body that is being read.
+
+        Raises:
+            NoRoom: they are too many.
+        """
+        if size <= self._limits.small_bytes:
+            return
+        self._reading[id(request)] = size, request
+        while self._held() > self._limits.held_bytes:
+            key = max(self._reading, key=lambda one: self._reading[one][0])
+            _, largest = self._reading.pop(key)
+            if largest is request:
+                raise NoRoom
+            if isinstance(largest.protocol, Connection):
+                largest.protocol.abort()
+
+    def end(self, request: BaseRequest) -> None:
+        """Say that the body of `request` is whole."""
+        if id(request) in self._reading:
+            self._whole[id(request)], _ = self._reading.pop(id(request))
+        if isinstance(request.protocol, Connection):
+            request.protocol.end_body()
+
+    def _held(self) -> int:
+        return sum(self._whole.values()) + sum(size for size, _ in self._reading.values())
+
+
+async def read_body(request: BaseRequest, limits: Limits, room: BodyRoom) -> bytes:
     """Return the raw body, read once and as it was sent.
 
     Raises:
         BodyTooLarge: it is over `limits.body_bytes`.
+        NoRoom: all bodies together are over `limits.held_bytes`.
         BodyBroken: the peer left, or framed it wrongly.
         TimeoutError: it took longer than `limits.body_seconds`.
     """
@@ -222,11 +306,13 @@ async def read_body(request: BaseRequest, limits: Limits) -> bytes:
                 body += chunk
                 if len(body) > limits.body_bytes:
                     raise BodyTooLarge
-    except (TimeoutError, BodyTooLarge):
+                room.grow(request, len(body))
+    except (TimeoutError, BodyTooLarge, NoRoom):
         raise
     except Exception as error:
         # aiohttp raises a dozen types here, from ConnectionResetError to its parser's own.
         raise BodyBroken from error
+    room.end(request)
     return bytes(body)
 
 
@@ -237,54 +323,6 @@ def refuse(status: int, **headers: str) -> Response:
     return response
 
 
-class TokenBuckets:
-    """A rate limit for each peer and one for all of them.
-
-    Args:
-        peer_rate: requests per second that one peer may send, after a burst of `peer_burst`.
-        peer_burst: requests that one peer may send at once.
-        total_rate: the same for all peers together: what the loop can verify with ease.
-        total_burst: requests that all peers together may send at once.
-    """
-
-    _MOST_PEERS = 1024
-
-    def __init__(
-        self,
-        *,
-        peer_rate: float = 10.0,
-        peer_burst: float = 30.0,
-        total_rate: float = 200.0,
-        total_burst: float = 400.0,
-    ) -> None:
-        self._peer = (peer_rate, peer_burst)
-        self._total = (total_rate, total_burst)
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._total_level = (total_burst, float("-inf"))
-
-    def take(self, peer: str, now: float) -> bool:
-        """Tell whether `peer` may go on at `now` (monotonic seconds), and count it if so."""
-        key = _network(peer)
-        level, at = self._levels.pop(key, (self._peer[1], now))
-        level = _refilled(level, at, now, self._peer)
-        total = _refilled(*self._total_level, now, self._total)
-        allowed = level >= 1.0 and total >= 1.0
-        self._levels[key] = (level - allowed, now)
-        self._total_level = (total - allowed, now)
-        if len(self._levels) > self._MOST_PEERS:
-            self._levels.popitem(last=False)
-        return allowed
-
-
-def _refilled(level: float, at: float, now: float, limit: tuple[float, float]) -> float:
-    rate, burst = limit
-    return min(burst, level + rate * max(0.0, now - at))
-
-
-def _network(peer: str) -> str:
-    """Return what one owner controls: an IPv4 address, or an IPv6 /64."""
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(peer)
-        if address.version == 6 and address.ipv4_mapped is None:  # noqa: PLR2004 - IP's own number
-            return str(ipaddress.ip_network((address, 64), strict=False))
-    return peer
+def _owner(peer: str) -> str:
+    """Return who counts as one where connections are shared out: a network of which each part is cheap."""
+    return networks(peer)[1]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spotwatch.providers import Received, Verdict
-from spotwatch.webhook_guard import Limits, TokenBuckets
+from spotwatch.rate_limits import TokenBuckets
+from spotwatch.webhook_guard import Limits
 
 FAST = Limits(
     header_seconds=1.0, body_seconds=1.0, request_seconds=5.0, keepalive_seconds=1.0, lingering_seconds=0.1

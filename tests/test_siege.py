@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from spotwatch.rate_limits import TokenBuckets
 from spotwatch.server import MetricsServer, WebhookServer
-from spotwatch.webhook_guard import Limits, TokenBuckets
+from spotwatch.webhook_guard import Limits
 from tests.lag import watching
 from tests.raw_http import FAST, ROOMY, PlayedReceiver, ask, get, post
 

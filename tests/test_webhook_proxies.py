@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
+from spotwatch.rate_limits import TokenBuckets
 from spotwatch.server import WebhookServer
-from spotwatch.webhook_guard import TokenBuckets
 from tests.raw_http import PlayedReceiver, ask, post
 
 LOOPBACK = ("127.0.0.1",)

@@ -97,8 +97,8 @@ class Webhook:
     """A service whose signature covers a mail without DKIM proves it; it cannot know who wrote From."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses of reverse proxies, whose last `X-Forwarded-For` is taken for the peer's."""
-    max_body_bytes: int = 262144
-    """262144 bytes: a reclaim mail is a few KiB."""
+    max_body_bytes: int = 1048576
+    """1 MiB: the 256 KiB that are read of a mail, in whatever form a service posts it."""
     tolerance_seconds: float = 300.0
     """How far `webhook-timestamp` may be from our clock (Standard Webhooks 1.0.0: five minutes)."""
 

@@ -8,14 +8,18 @@ field means; files are left out.
 from __future__ import annotations
 
 import asyncio
+import binascii
+import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl
 
 from spotwatch.errors import Malformed
 from spotwatch.received import Received
 
 MAX_FIELDS = 200
 _MAX_NAME_CHARS = 200
+# A browser sends none.
+_MAX_BARE = 1000
+_NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class Form:
@@ -64,14 +68,26 @@ async def read_form(request: Received) -> Form:
 
 
 def _urlencoded(body: bytes) -> list[tuple[str, bytes]]:
-    try:
-        # latin-1 maps each byte to one character and back: a mail need not be UTF-8.
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FIELDS
-        )
-    except ValueError as error:
-        raise Malformed(f"the form cannot be read: {error}") from error
-    return [(name[:_MAX_NAME_CHARS], value.encode("latin-1")) for name, value in pairs]
+    # Not parse_qsl: it takes half a second for 1 MiB of escapes, before anything is authenticated.
+    if not body.isascii():
+        raise Malformed("the form cannot be read: it is not ASCII")
+    if body.count(b"&") >= MAX_FIELDS:
+        raise Malformed(f"the form has more than {MAX_FIELDS} fields")
+    pairs = [field.partition(b"=") for field in body.split(b"&") if field]
+    return [(_decoded(name).decode("latin-1")[:_MAX_NAME_CHARS], _decoded(value)) for name, _, value in pairs]
+
+
+def _decoded(text: bytes) -> bytes:
+    """Return the bytes behind escapes; a mail need not be UTF-8, and what is no escape stays.
+
+    Raises:
+        Malformed: nearly nothing is.
+    """
+    text, count = _NO_ESCAPE.subn(b"%25", text.replace(b"+", b" "), _MAX_BARE)
+    if count >= _MAX_BARE:
+        raise Malformed("the form cannot be read: its escapes are none")
+    # Quoted-printable differs in the sign only, and is decoded without a step of Python for each escape.
+    return binascii.a2b_qp(text.replace(b"=", b"=3D").replace(b"%", b"="))
 
 
 async def _multipart(content_type: str, body: bytes) -> list[tuple[str, bytes]]:

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from urllib.parse import parse_qsl, quote_from_bytes
+
 import pytest
 
 from spotwatch.errors import Malformed
@@ -93,6 +97,7 @@ async def test_transfer_encodings_are_not_undone() -> None:
         (MULTIPART, multipart((b"Content-Type: multipart/mixed; boundary=YY", b"--YY\r\n\r\nx\r\n--YY--"))),
         (URLENCODED, b"&".join(b"a=1" for _ in range(201))),
         (URLENCODED, b"a=\xff"),
+        (URLENCODED, b"a=" + b"%" * 1000),
         ("text/plain", b"a=1"),
         ("", b"a=1"),
     ],
@@ -101,6 +106,39 @@ async def test_what_is_no_form_of_ours_is_malformed(content_type: str, body: byt
     """Each oddity ends in Malformed, which is answered with 4xx."""
     with pytest.raises(Malformed):
         await read(body, content_type)
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        (b"%41%2b+%3D=", b"A+ =="),
+        (b"%", b"%"),
+        (b"100%25%%2", b"100%%%2"),
+        (b"=41=\r\n =", b"=41=\r\n ="),
+        (b"a \r\n\t\n", b"a \r\n\t\n"),
+        (quote_from_bytes(bytes(range(256)), safe="").encode(), bytes(range(256))),
+    ],
+)
+async def test_escapes_are_undone_once_and_the_rest_stays(sent: bytes, meant: bytes) -> None:
+    """As the standard library does it, which takes too long for what nobody has signed."""
+    assert (await read(b"a=" + sent, URLENCODED)).only("a") == meant
+    [(_, found)] = parse_qsl(f"a={sent.decode()}", keep_blank_values=True, encoding="latin-1")
+    assert found.encode("latin-1") == meant
+
+
+@pytest.mark.hostile(19)
+@pytest.mark.parametrize("unit", [b"%41", b"%41a", b"%", b"%4", b"+"])
+async def test_no_escapes_cost_much_more_than_none(unit: bytes) -> None:
+    """Mebibytes of them, from whomever: each must be read before anything is known of its sender."""
+
+    async def seconds(one: bytes) -> float:
+        begin = time.process_time()
+        with contextlib.suppress(Malformed):
+            await read(b"a=" + one * (1_000_000 // len(one)), URLENCODED)
+        return time.process_time() - begin
+
+    plain = min([await seconds(b"a") for _ in range(3)])
+    assert min([await seconds(unit) for _ in range(3)]) < max(0.0005, plain) * 100
 
 
 async def test_a_long_field_fits() -> None:

@@ -94,7 +94,7 @@ def _follows(facts: Facts, event: str, evidence: Evidence, result: str) -> str:
             f"nothing: it {'is an automatic answer or a report' if is_automatic else 'announces no reclaim'}"
         )
     if event == "cancel":
-        return "the notice in force ends" if is_strong else "a weak notice ends, a strong one stays"
+        return "the notice in force ends" if is_strong else "nothing: without proof no notice ends"
     if not is_strong:
         return "a flush (save and go on), never a stop"
     return "a flush now, and a stop (save and exit) before that time" + (

@@ -42,7 +42,8 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Return what follows for each Droplet that the mail names, or one judgement for all or for none.
 
-    A weak correction comes out as a weak reclaim, a weak cancel as a cancel good for a weak notice only.
+    A weak correction comes out as a weak reclaim, a weak cancel as a cancel that ends nothing, but
+    may be proven when it comes again.
 
     Args:
         mail: as read.

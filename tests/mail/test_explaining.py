@@ -56,7 +56,7 @@ def test_the_lines_of_a_weak_mail_say_what_is_missing() -> None:
         (
             written("The reclaim of spot-trainer-01 has been cancelled."),
             UNSIGNED,
-            "a weak notice ends, a strong one stays",
+            "nothing: without proof no notice ends",
         ),
         (
             written("The reclaim of spot-trainer-01 was postponed to 2026-11-29 13:55 UTC."),

@@ -110,7 +110,10 @@ class Mail:
     trusted_domains: tuple[str, ...] = ("digitalocean.com",)
     """A DKIM signature counts when its domain (`d=`) is one of these or below one, and the sender's too."""
     account_addresses: tuple[str, ...] = ()
-    """Where the account's mail goes. Empty: no mail is strong; a stranger may name a Droplet as ours is."""
+    """Where the account's mail goes; `me@` is `me+tag@` too, `me+tag@` is only itself.
+
+    Empty: no mail is strong; a stranger may name a Droplet as ours is.
+    """
     max_age_seconds: float = 10800.0
     """How old the signed date may be."""
     patterns_file: str = ""

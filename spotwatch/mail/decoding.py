@@ -17,6 +17,8 @@ from spotwatch.masking import escape
 # Every codec here has a no-break space at 0xA0, or none: between words it may not become a letter.
 _SINGLE_BYTE = re.compile(r"iso[-_]?8859[-_]([2-9]|1[01345])|(?:windows-|cp)(125[0-8])")
 _LATIN_1 = frozenset({"iso-8859-1", "iso8859-1", "iso_8859-1", "latin-1", "latin1"})
+# In these more than one byte may be a letter, so they are not read; but their ASCII is ours.
+_WITH_ASCII = re.compile(r"gb2312|gbk|gb18030|big5|euc-(?:jp|kr|tw)|koi8-[ru]|tis-620")
 _UTF_8 = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii", "ansi_x3.4-1968"})
 
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
@@ -24,6 +26,8 @@ _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 # A soft line break (not a line of =====), an escaped "=" or no-break space, or two escaped bytes that are
 # no ASCII.
 _QUOTED_PRINTABLE = re.compile(rb"[^=\r\n]=\r\n|=3D|=A0|=[89A-F][0-9A-F]=[89A-F][0-9A-F]")
+# In quoted-printable nothing else stands behind a "=": of a link, "?id=x" or "?id=" and a word, is none.
+_NO_ESCAPE = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]*+(?:\r\n|\Z))")
 # No encoder escapes letters and digits, but for the F of a line that begins with "From ".
 _ESCAPED_WITHOUT_NEED = re.compile(rb"=(?:3[0-9]|4[1-57-9A-F]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa])")
 _BASE64 = re.compile(rb"\s*+(?:(?:[A-Za-z0-9+/]{40,}+\r\n)++[A-Za-z0-9+/]*+|[A-Za-z0-9+/]{20,}+)={0,2}\s*+")
@@ -54,6 +58,7 @@ def to_text(data: bytes, charset: str) -> Decoded:
     name = charset.strip().strip('"').lower()
     single = _SINGLE_BYTE.fullmatch(name)
     is_known = name in _UTF_8 or name in _LATIN_1 or single is not None
+    is_known = is_known or (data.isascii() and _WITH_ASCII.fullmatch(name) is not None)
     problem = "" if is_known else f"character set '{escape(name, limit=40)}' is not read"
     try:
         return Decoded(data.decode("utf-8"), problem)
@@ -101,9 +106,10 @@ def other_encodings(data: bytes, encoding: str) -> tuple[str, ...]:
         return ("8bit",) if from_base64(data)[1] else ()
     if _BASE64.fullmatch(data):
         return ("base64",)
+    is_none = _NO_ESCAPE.search(data) is not None
     if name == "quoted-printable":
-        return ("8bit",) if _ESCAPED_WITHOUT_NEED.search(data) else ()
-    return ("quoted-printable",) if _QUOTED_PRINTABLE.search(data) else ()
+        return ("8bit",) if is_none or _ESCAPED_WITHOUT_NEED.search(data) else ()
+    return ("quoted-printable",) if not is_none and _QUOTED_PRINTABLE.search(data) else ()
 
 
 class Look(Enum):

@@ -20,7 +20,7 @@ from typing import Protocol
 from spotwatch.config import Mail as Rules
 from spotwatch.errors import Malformed
 from spotwatch.mail.dkim import key_names, prove
-from spotwatch.mail.evidence import unproven
+from spotwatch.mail.evidence import is_form_signed, unproven
 from spotwatch.mail.judging import judge
 from spotwatch.mail.keys import KeyAnswer
 from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail, Proof, Proven
@@ -167,6 +167,8 @@ class MailDesk:
         mail = read_mail(case.delivery.raw)
         # Once more: what is in the body can make a signature unfit that its top allows.
         proof = prove(mail, case.keys, trusted_domains=self._rules.trusted_domains, now=case.now)
+        if mail.problems and is_form_signed(proof):
+            mail = read_mail(case.delivery.raw, is_form_signed=True)
         reading = understand(
             mail,
             droplets=case.droplets,

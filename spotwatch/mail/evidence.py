@@ -20,6 +20,7 @@ FUTURE = timedelta(minutes=10)
 # Two of these, and the reader and the signer may mean different ones.
 _ONCE = ("from", "subject", "date", "to", "message-id", "content-type")
 _TAKING_BACK = frozenset({MailClass.CANCEL, MailClass.CORRECTION})
+_HOW_TO_READ = frozenset({"content-type", "content-transfer-encoding"})
 _CLEAR = frozenset({MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION})
 
 
@@ -32,6 +33,11 @@ def is_relay_trusted(mail: Mail, proof: Proof, *, delivery: Delivery, trust_rela
     """
     is_contradicted = delivery.is_original and mail.header_counts.get("dkim-signature", 0) > 0
     return trust_relay and delivery.covers_body and not is_contradicted and proof.result is not Proven.UNKNOWN
+
+
+def is_form_signed(proof: Proof) -> bool:
+    """Tell whether nobody but the signer can have said how the body is to be read."""
+    return proof.result is Proven.YES and proof.signed_headers >= _HOW_TO_READ
 
 
 def unproven(
@@ -93,7 +99,8 @@ def _of_sender(
         if proof.result is Proven.UNKNOWN:
             yield "DNS did not answer, so its signature is not checked yet"
         else:
-            yield f"no signature of {' or '.join(trusted_domains) or 'a trusted domain'} holds"
+            why = f": {escape(proof.findings[0], limit=120)}" if proof.findings else ""
+            yield f"no signature of {' or '.join(trusted_domains) or 'a trusted domain'} holds{why}"
     elif not trusted:
         yield f"From is not of {' or '.join(trusted_domains) or 'a trusted domain'}"
 
@@ -101,7 +108,7 @@ def _of_sender(
 def _of_address(mail: Mail, proof: Proof, addresses: Sequence[str]) -> Iterator[str]:
     if not addresses:
         yield "mail.account_addresses is empty, so anybody's Droplet may be meant"
-    elif not {address.strip().lower() for address in addresses} & set(mail.recipients):
+    elif not any(_is_ours(recipient, addresses) for recipient in mail.recipients):
         yield "To is none of mail.account_addresses"
     elif proof.result is Proven.YES and "to" not in proof.signed_headers:
         yield "To is not signed"
@@ -116,6 +123,16 @@ def _of_date(mail: Mail, proof: Proof, max_age_seconds: float, now: datetime) ->
         yield f"its Date, {to_rfc3339(mail.date)}, lies ahead"
     elif proof.result is Proven.YES and "date" not in proof.signed_headers:
         yield "Date is not signed"
+
+
+def _is_ours(recipient: str, addresses: Sequence[str]) -> bool:
+    """Tell whether an address is one of `addresses`, or one of them that has no tag, with a tag.
+
+    `me+spot@` arrives where `me@` does; but who writes a tag down has accounts that differ by it.
+    """
+    name, _, domain = recipient.rpartition("@")
+    untagged = f"{name.partition('+')[0]}@{domain}"
+    return any(address.strip().lower() in (recipient, untagged) for address in addresses)
 
 
 def _is_within(domain: str, parent: str) -> bool:

@@ -59,7 +59,7 @@ def read_top(raw: bytes) -> Mail:
     return _top(raw)[0]
 
 
-def read_mail(raw: bytes) -> Mail:
+def read_mail(raw: bytes, *, is_form_signed: bool = False) -> Mail:
     r"""Return what is said in a mail, every part within its limit.
 
     `raw` comes back with CRLF line ends, as it was signed: storage and pipes make them LF, and some CR. A CR
@@ -69,12 +69,14 @@ def read_mail(raw: bytes) -> Mail:
 
     Args:
         raw: from anywhere.
+        is_form_signed: Content-Type and Content-Transfer-Encoding are the signer's own, so that the body is
+            read as they say, and in no other way.
 
     Raises:
         Malformed: no mail, or headers over the limits (64 KiB, 300 of them).
     """
     top, headers, body = _top(raw)
-    contents = read_body(headers, body)
+    contents = read_body(headers, body, is_form_signed=is_form_signed)
     text, quoted, has_other_mail, text_problems = _words(contents.shown)
     return replace(
         top,

@@ -37,7 +37,7 @@ def test_the_lines_of_a_weak_mail_say_what_is_missing() -> None:
     assert found.lines[8:] == (
         "Message-ID  missing or unreadable",
         "follows     a flush (save and go on), never a stop",
-        "missing     no signature of digitalocean.com holds",
+        "missing     no signature of digitalocean.com holds: no signature",
         "missing     mail.account_addresses is empty, so anybody's Droplet may be meant",
         "missing     a person has forwarded it",
     )

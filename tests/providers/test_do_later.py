@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from spotwatch.ledger import Ledger
+from spotwatch.model import Answer
 from spotwatch.providers._do_inbox import Inbox
-from tests.providers.do_claims import OURS, WEAK, Event, claim, deadline, inbox, minutes
+from spotwatch.testing import FakeClock, run_virtual
+from tests.providers.do_claims import OURS, STRONG, WEAK, Event, claim, deadline, inbox, minutes
 
 
 @pytest.mark.parametrize("event", ["reclaim", "correction"])
@@ -30,6 +33,26 @@ def test_what_is_signed_after_the_time_has_passed_is_another_notice(event: Event
         assert deadline(made) == 130
     assert made.take(claim(at=100, signed=42)) == "accepted"
     assert [notice.id for notice in made.notices] == [second.id]
+
+
+def test_a_second_reclaim_opens_a_case_when_the_first_was_survived() -> None:
+    """A case that is closed stays so; the notice after it has one of its own, for whatever it is worth."""
+
+    async def main() -> None:
+        clock = FakeClock(start=minutes(0))
+        ledger, made = Ledger(clock), inbox()
+        for start in (0, 140):
+            for evidence in (STRONG, WEAK):
+                made.take(claim(evidence=evidence, at=start + 30, signed=start, message=f"m{start}"))
+            answer = Answer(notices=made.notices, answered=frozenset({"webhook"}), cancelled=made.ended)
+            ledger.observe("digitalocean", answer, absence_withdraws=False)
+            assert [case.notice.id for case in ledger.open_cases()] == [one.id for one in made.notices]
+            assert len(made.notices) == 2
+            await clock.sleep(140 * 60)
+            ledger.check_ends()
+            assert ledger.open_cases() == []
+
+    run_virtual(main())
 
 
 def test_a_word_about_the_time_that_has_passed_is_not_another_notice() -> None:

@@ -23,9 +23,9 @@ from spotwatch.mail.dkim import key_names, prove
 from spotwatch.mail.evidence import is_form_signed, unproven
 from spotwatch.mail.judging import judge
 from spotwatch.mail.keys import KeyAnswer
-from spotwatch.mail.model import Delivery, Droplet, Judgement, Mail, Proof, Proven
+from spotwatch.mail.model import MAX_MAIL_BYTES, Delivery, Droplet, Judgement, Mail, Proof, Proven
 from spotwatch.mail.patterns import Patterns
-from spotwatch.mail.reading import MAX_MAIL_BYTES, read_mail, read_top
+from spotwatch.mail.reading import read_mail, read_top
 from spotwatch.mail.turns import NoTurn, TooHard, Turns
 from spotwatch.mail.understanding import understand
 from spotwatch.masking import escape

@@ -14,6 +14,9 @@ from typing import Literal
 
 from spotwatch.model import Evidence
 
+MAX_MAIL_BYTES = 256 * 1024
+"""Read of a mail at most; SES hands over 150 KB by SNS (docs.aws.amazon.com, SES SNS action, Nov 2026)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:

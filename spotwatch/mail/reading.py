@@ -25,12 +25,10 @@ from spotwatch.mail.headers import (
 )
 from spotwatch.mail.html import MAX_MARKS, read_page
 from spotwatch.mail.mime import Shown, read_body
-from spotwatch.mail.model import Mail
+from spotwatch.mail.model import MAX_MAIL_BYTES, Mail
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
 from spotwatch.mail.quoting import is_answer, is_passed_on, split_quotes
 
-MAX_MAIL_BYTES = 256 * 1024
-"""SES hands over at most 150 KB by SNS (docs.aws.amazon.com, SES SNS action, Nov 2026)."""
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 300
 

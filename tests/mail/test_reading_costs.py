@@ -9,7 +9,8 @@ import time
 import pytest
 
 from spotwatch.errors import Malformed
-from spotwatch.mail.reading import MAX_MAIL_BYTES, read_mail
+from spotwatch.mail.model import MAX_MAIL_BYTES
+from spotwatch.mail.reading import read_mail
 
 _SIZE = MAX_MAIL_BYTES - 2_000
 _HEAD = b"From: a@b.c\r\nSubject: x\r\n"

@@ -10,8 +10,8 @@ import pytest
 
 from spotwatch.errors import Malformed
 from spotwatch.mail.dkim import prove
-from spotwatch.mail.model import Proven
-from spotwatch.mail.reading import MAX_HEADER_BYTES, MAX_HEADERS, MAX_MAIL_BYTES, read_mail, read_top
+from spotwatch.mail.model import MAX_MAIL_BYTES, Proven
+from spotwatch.mail.reading import MAX_HEADER_BYTES, MAX_HEADERS, read_mail, read_top
 from tests.mail.making import SIGNER, plain
 
 _SENDER = "From: DigitalOcean <support@digitalocean.com>"

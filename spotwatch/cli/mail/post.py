@@ -23,13 +23,12 @@ from spotwatch.clock import SystemClock
 from spotwatch.config_layers import DEFAULT_PATH
 from spotwatch.config_secrets import locate_secret, read_secret
 from spotwatch.errors import ConfigError
+from spotwatch.mail.model import MAX_MAIL_BYTES
 from spotwatch.masking import mask_url
 from spotwatch.webhook_guard import is_loopback
 from spotwatch.webhooks import parse_secret, signed_headers
 
 DEFAULT_LISTEN = "127.0.0.1:9476"
-MAX_MAIL_BYTES = 256 * 1024
-"""What a receiver reads of a mail at most."""
 PATH = "/webhook/digitalocean/standard"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from spotwatch.cli.mail.post import MAX_MAIL_BYTES, PATH, command
+from spotwatch.cli.mail.post import PATH, command
+from spotwatch.mail.model import MAX_MAIL_BYTES
 from tests.mail.inbound.receiver import Hearer, listening
 
 SECRET = bytes(range(32))

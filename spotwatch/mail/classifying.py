@@ -28,6 +28,10 @@ _ADDRESS = re.compile(r"\bhttps?://\S+", re.IGNORECASE)
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s")
 # A statement too long is looked at in pieces that overlap, so that no pattern's words are torn apart.
 _OVERLAP = UNLIMITED // 2
+# No mail of DigitalOcean that we know has half as many. Lists of names have no words, and are no statements.
+MAX_STATEMENTS = 100
+"""How many statements are searched: a hostile mail has room for thousands, and keeps others waiting."""
+_PROSE = re.compile(r"(?:^|\s)[^\W\d_]{2,}(?=[\s,.;:!?]|$)")
 # What is said for a time of day is no general talk.
 _TIMED = re.compile(
     r"[0-9]{1,2}:[0-9]{2}|[0-9]\s?[ap]\.?m\b|\b(?:in|within) (?:[\w-]+ ){0,3}(?:hours?|minutes?)(?!')",
@@ -54,6 +58,8 @@ class Words:
     sender: str
     """The pattern that knows the sender; empty: none."""
     is_reply: bool
+    is_cut: bool = False
+    """It says more than is searched."""
 
     @property
     def speaks(self) -> bool:
@@ -100,7 +106,8 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
     text, quoted = mail.text[:MAX_CHARACTERS], mail.quoted[:MAX_CHARACTERS]
     own_subject, quoted_subject = ("", subject) if is_taken_over else (subject, "")
     head, body = split_citations(own_subject), split_citations(text)
-    hits = _hits(_statements_of(head.own, body.own), patterns)
+    statements = _statements_of(head.own, body.own)
+    hits = _hits(statements, patterns)
     cited = "\n\n".join(filter(None, (quoted, head.cited, body.cited)))
     of_subject = _hits(_statements_of(split_citations(subject).own, ""), patterns)
     return Words(
@@ -121,6 +128,7 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
         sender=next(
             (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
         ),
+        is_cut=len(statements["any"]) > MAX_STATEMENTS,
         is_reply=not mail.is_forwarded and (is_taken_over or "in-reply-to" in mail.header_counts),
     )
 
@@ -128,6 +136,8 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
 def classify(words: Words, around: Around) -> tuple[MailClass, str]:
     """Return the class of a mail, and which patterns or what else decided, for people."""
     own = words.own
+    if words.is_cut and words.speaks:
+        return _UNCLEAR, "it says more than is searched, and speaks of a reclaim"
     found = (_not_believed(own, around) or _back(words, around)) if words.speaks else None
     if found is not None:
         return found
@@ -226,7 +236,8 @@ def _else(words: Words, around: Around) -> tuple[MailClass, str]:
 
 
 def _statements_of(subject: str, text: str) -> Mapping[Where, tuple[str, ...]]:
-    head, body = tuple(_statements(subject)), tuple(dict.fromkeys(_statements(text)))
+    head = tuple(_statements(subject))
+    body = tuple(filter(_PROSE.search, dict.fromkeys(_statements(text))))
     return {"any": head + body, "subject": head, "text": body, "sender": ()}
 
 
@@ -242,7 +253,7 @@ def _hits(statements: Mapping[Where, tuple[str, ...]], patterns: Patterns) -> li
     for pattern in patterns.ordered:
         if pattern.says in found and pattern.says not in _TAKING_BACK:
             continue
-        for statement in statements[pattern.where]:
+        for statement in statements[pattern.where][:MAX_STATEMENTS]:
             if pattern.is_in(statement) and not (pattern.says == _RECLAIM and is_general(statement)):
                 hits.append(_Hit(pattern, statement))
                 found.add(pattern.says)

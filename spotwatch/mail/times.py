@@ -28,6 +28,8 @@ FARTHEST_AHEAD = timedelta(hours=48)
 FARTHEST_PAST = timedelta(minutes=15)
 MAX_TIMES = 200
 """How many times of each form are looked at: a hostile mail has room for thousands."""
+MAX_CHARACTERS = 32 * 1024
+"""How much of a text is looked at for times: a table of 500 Droplets is 30,000 characters."""
 # A Date header of another year, forged or of a lost clock, must not become arithmetic beyond the calendar.
 _OLDEST_MAIL = timedelta(days=2)
 
@@ -161,7 +163,7 @@ def when(
     issued_at = received_at if signed_at is None else min(signed_at, received_at)
     issued_at = max(issued_at, received_at - _OLDEST_MAIL).astimezone(UTC)
     latest = received_at + WINDOW
-    found = _stated(" ".join(text.split()), issued_at, is_correction=is_correction)
+    found = _stated(" ".join(text[:MAX_CHARACTERS].split()), issued_at, is_correction=is_correction)
     if found is not None and found.role == "far":
         said = escape(found.words, limit=80)
         why = f"{_source(signed_at, received_at)}: it states only what is days ahead, {said}"

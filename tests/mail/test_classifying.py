@@ -9,7 +9,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from spotwatch.mail.classifying import Around, classify, read_words
+from spotwatch.mail.classifying import MAX_STATEMENTS, Around, classify, read_words
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS
 from spotwatch.mail.patterns import default_patterns
@@ -275,6 +275,20 @@ def test_why_names_the_pattern() -> None:
     """People find it in the file."""
     found = classify(read_words(mail(SPOT + "will be reclaimed."), default_patterns()), NAMED)
     assert found == (MailClass.RECLAIM, "will-be-reclaimed")
+
+
+def test_a_mail_that_says_more_than_is_searched_is_unclear() -> None:
+    """No notice is that long; a mail of thousands of sentences would keep others waiting."""
+    many = " ".join(f"This is sentence {n} of very many." for n in range(MAX_STATEMENTS + 1))
+    assert class_of(mail(f"{SPOT}will be reclaimed. {many}")) == "unclear"
+    assert class_of(mail(f"The reclaim of a-1 has been cancelled. {many}")) == "unclear"
+    assert class_of(mail(many), UNNAMED) == "other_notice"
+
+
+def test_a_list_of_names_is_no_statement_and_may_be_long() -> None:
+    """A fleet may have thousands of Droplets."""
+    names = "\n\n".join(f"spot-{n} 10.0.{n // 250}.{n % 250}" for n in range(1500))
+    assert class_of(mail(f"Your Spot Droplets will be reclaimed.\n\n{names}")) == "reclaim"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ _MARKED = re.compile(
 _CALLED = re.compile(
     r"\b(?:called|named|titled|entitled)\s?:"
     r"|\b(?:teams?|projects?|images?|snapshots?|volumes?|organi[sz]ations?|questions?|topics?|threads?|tickets?"
-    r"|databases?|clusters?|apps?|spaces?|buckets?|domains?|comments?|posts?|workspaces?|groups?|users?)"
+    r"|databases?|clusters?|apps?|spaces?|buckets?|domains?|comments?|posts?|workspaces?|groups?|users?|alerts?|checks?"
+    r"|files?|keys?|rules?|functions?|records?|links?|policy|policies)"
     r" (?:is |was )?(?:called|named|titled|entitled) ",
     re.IGNORECASE,
 )

@@ -79,7 +79,7 @@ _END = re.compile(
 _KEPT = re.compile(rf"\b(?:until|till|through|up to|restor\w{{0,6}}){_LABEL}", re.IGNORECASE)
 _WRITTEN = re.compile(
     r"\b(?:sent|issued|received|created|generated|published|posted|launched|dated|last updated|requested"
-    rf"|submitted|as of|(?:notice|notification|message|e?mail)\s(?:time|date|of|from|on)){_LABEL}",
+    rf"|submitted|current|as of|(?:notice|notification|message|e?mail)\s(?:time|date|of|from|on)){_LABEL}",
     re.IGNORECASE,
 )
 _NEW = re.compile(

@@ -26,6 +26,7 @@ SHORT = "Your Spot Droplet spot-trainer-01 runs."
         "In case of high demand it will be reclaimed.",
         "It will eventually be reclaimed; save often.",
         "We are going to terminate it once on-demand customers need the capacity.",
+        "It is going to be reclaimed sometime this week.",
         "Should we need the capacity, your Droplet will be reclaimed.",
     ],
 )

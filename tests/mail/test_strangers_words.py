@@ -23,6 +23,9 @@ FRAMES = [
     ("Notice", "This is about a team called x. {}."),
     ("Notice", "The snapshot \u201c{}\u201d is there."),
     ("Notice", "The snapshot is titled: {}"),
+    ("Uptime check", "Uptime check {} is down."),
+    ("Alert", "The alert named {} has fired."),
+    ("Notice", "Anna shared a link: {}."),
     ("Spot monitoring", "The name of the check is '{}'."),
 ]
 
@@ -81,7 +84,8 @@ def test_what_takes_back_must_stand_in_the_subject_too(text: str, wanted: str) -
         "Your team's Spot Droplet spot-trainer-01 will be reclaimed at 2026-11-29 13:50 UTC. It's time.",
         f"{TEXT} If you have questions, open a support ticket.",
         f"{TEXT} You receive this because you are a member of the team Research.",
-        f"{TEXT} See our community tutorials, or unsubscribe.",
+        f"{TEXT} See our community tutorials and webinars, or unsubscribe. We value your comments.",
+        f"{TEXT} On-demand GPU Droplets are now available. Snapshots are on your next invoice.",
     ],
 )
 def test_a_notice_that_looks_a_little_like_them_still_stops(text: str) -> None:

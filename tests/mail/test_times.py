@@ -133,6 +133,7 @@ def test_an_explicit_time_is_read(text: str) -> None:
         "All times are in UTC. Reclaimed on 2026-11-29 at 2 PM EST",
         "reclaim: support hours end at 13:30 UTC",
         "reclaim notice sent at 12:01 UTC",
+        "reclaim, current time: 12:01 UTC",
         "save your work immediately, it is reclaimed",
         "all data will be destroyed immediately",
         "billing for reclaimed Droplets stops immediately",

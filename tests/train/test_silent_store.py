@@ -152,7 +152,7 @@ def test_what_is_known_is_not_asked_for_again(
 def test_silence_is_borne_as_long_as_there_is_patience(
     url: str, make: Make, hanging: Hanging, clock: PlayClock, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    """It is said once what is waited for, and then what never came."""
+    """It is said once what is waited for, and then what never came, whoever looked at the clock."""
 
     def pass_time(count: int) -> None:
         del count
@@ -160,7 +160,7 @@ def test_silence_is_borne_as_long_as_there_is_patience(
 
     hanging.wanted, hanging.then = REQUESTS[what], pass_time
     ck, counter = make(url, patience_seconds=600.0)
-    with caplog.at_level(logging.WARNING), pytest.raises(StoreSilent, match="has not answered for 6"):
+    with caplog.at_level(logging.WARNING), pytest.raises(StoreSilent, match=r"has not answered for \d+ s"):
         ck.resume()
     assert caplog.text.count("waiting for the store to") == 1
     assert "given up after 600 s" in caplog.text

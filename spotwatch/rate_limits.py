@@ -18,6 +18,7 @@ _PREFIXES = {4: ((32, 1.0), (24, 8.0)), 6: ((64, 1.0), (48, 2.0), (32, 8.0))}
 
 # A service comes again after a minute, or ten.
 _QUIET_SECONDS = 1.0
+_GIVEN_BACK = 0.9
 
 
 class TokenBuckets:
@@ -39,7 +40,7 @@ class TokenBuckets:
         self,
         *,
         peer_rate: float = 10.0,
-        peer_burst: float = 30.0,
+        peer_burst: float = 60.0,
         total_rate: float = 200.0,
         total_burst: float = 400.0,
         quiet_rate: float = 100.0,
@@ -71,6 +72,18 @@ class TokenBuckets:
             self._levels.popitem(last=False)
         return allowed
 
+    def give_back(self, peer: str) -> None:
+        """Count a request of `peer` that was taken as a tenth of one: its sender has authenticated.
+
+        A service has few addresses, and by them come the flood that a stranger mails and the one mail that
+        matters.
+        """
+        for network, times in _networks(peer):
+            if network in self._levels:
+                level, at = self._levels[network]
+                self._levels[network] = (min(times * self._peer[1], level + _GIVEN_BACK), at)
+        self._total.give_back(_GIVEN_BACK)
+
 
 class _Bucket:
     """So many a second, after a burst."""
@@ -88,6 +101,9 @@ class _Bucket:
             return False
         self._level -= 1.0
         return True
+
+    def give_back(self, amount: float) -> None:
+        self._level = min(self._burst, self._level + amount)
 
 
 def networks(peer: str) -> tuple[str, ...]:

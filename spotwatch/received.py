@@ -34,3 +34,5 @@ class Verdict:
     """What else the answer needs, such as the challenge that makes a relay send its password."""
     why: str = field(default="", compare=False)
     """For our own log, said once; the peer never sees it."""
+    is_vouched: bool = field(default=False, compare=False)
+    """Whether the sender has authenticated: a service hands on what many others write."""

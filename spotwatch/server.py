@@ -176,6 +176,8 @@ class WebhookServer(Listener):
                 self._on_request(name, refused.result)
                 return refuse(refused.status, **refused.headers)
             verdict = await self._receive(name, receiver, received)
+        if verdict.is_vouched:
+            self._buckets.give_back(received.peer)
         self._on_request(name, verdict.result)
         if verdict.why:
             _say_once(self._said, self._say, f"webhook {name}: {verdict.why[:200]}")

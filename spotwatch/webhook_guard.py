@@ -33,7 +33,7 @@ _SERVER = "spotwatch"
 class Limits:
     """What one listener grants its peers."""
 
-    connections: int = 32
+    connections: int = 64
     header_seconds: float = 3.0
     """From the connection to the end of the first request's headers; then it is cut off."""
     body_seconds: float = 3.0
@@ -218,8 +218,7 @@ class Server(AiohttpServer):
     def make_room(self) -> bool:
         """Tell whether one more peer fits; else who has most connections loses the oldest unfinished one.
 
-        Refusing the newest instead would let 32 silent peers lock out the one notice that matters, and going
-        by age alone two that come faster than it.
+        Refusing the newest instead would let a few silent peers lock out the one notice that matters.
         """
         open_now = [c for c in self.connections if isinstance(c, Connection) and c.transport is not None]
         if len(open_now) < self.limits.connections:

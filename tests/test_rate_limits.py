@@ -70,4 +70,18 @@ def test_a_neighbour_that_is_refused_takes_nothing_from_others() -> None:
     buckets = TokenBuckets()
     for n in range(20_000):
         buckets.take("198.51.100.1", n / 1000)
-    assert [buckets.take("198.51.100.2", 20.0) for _ in range(30)] == [True] * 30
+    assert [buckets.take("198.51.100.2", 20.0) for _ in range(60)] == [True] * 60
+
+
+def test_who_authenticates_may_ask_ten_times_as_often() -> None:
+    """The one mail that matters comes by the same address as all that a stranger mails to its service."""
+    buckets = TokenBuckets()
+    admitted = 0
+    for n in range(2000):
+        if buckets.take("192.0.2.1", n / 50):
+            admitted += 1
+            buckets.give_back("192.0.2.1")
+    assert admitted == 2000
+    for _ in range(100):
+        buckets.give_back("192.0.2.1")
+    assert sum(buckets.take("192.0.2.1", 40.0) for _ in range(100)) == 60

@@ -34,7 +34,7 @@ from spotwatch.model import Evidence
 LIMIT_SECONDS = 4.0
 """For one mail, waiting included: the listener itself gives up after five."""
 _LEAST_SECONDS = 0.5
-# The listener has 32 connections, and each mail that waits holds one of them.
+# The listener has 64 connections, and each mail that waits holds one of them.
 _MOST_LOOKS = 64
 _MOST_LOOK_BYTES = 8 * 1024 * 1024
 _MOST_UNPROVEN = 12

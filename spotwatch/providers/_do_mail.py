@@ -104,7 +104,7 @@ class MailRoute:
         # A service may have had to fetch the certificate of its signer first.
         spent_seconds = asyncio.get_running_loop().time() - began
         verdict = await self._consider(door.service, opened, spent_seconds=spent_seconds)
-        return await self._memory.kept(verdict)
+        return replace(await self._memory.kept(verdict), is_vouched=True)
 
     async def settle(self) -> None:
         """Judge what had to wait until it was known who this Droplet is."""

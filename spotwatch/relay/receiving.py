@@ -128,7 +128,7 @@ class RelayReceiver:
             return refused.verdict
         if isinstance(opened, Verdict):
             return opened
-        return await self._consider(door.service, opened)
+        return replace(await self._consider(door.service, opened), is_vouched=True)
 
     async def _consider(self, service: Service, delivery: Delivery) -> Verdict:
         now = self._context.clock.now()

@@ -34,7 +34,7 @@ SECRET = bytes(range(32))
 STRANGER = bytes(range(100, 132))
 GENUINE_SHARE = 100
 _PEERS = 16
-"""How many post at the same time; the listener lets in 32."""
+"""How many post at the same time; the listener lets in 64."""
 
 
 @dataclass(slots=True)

@@ -58,6 +58,16 @@ async def test_a_trusted_relay_proves_what_its_signature_covers(town: Town) -> N
         assert await office.evidence() == ["strong", "weak"]
 
 
+async def test_a_service_vouches_for_what_it_hands_on_and_a_stranger_for_nothing(office: Office) -> None:
+    """Also for a mail that means nothing: it is the service that has authenticated."""
+    for raw in (genuine(sent_at=office.ago(minutes=5)), b"\0" * 100):
+        assert (await office.mailgun(raw)).is_vouched
+    fields = requests_mailgun.signed(timestamp=int(office.clock.now().timestamp()), token="t" * 50)
+    unsigned = requests_mailgun.form(("body-mime", b"x"), *(fields | {"signature": "0" * 64}).items())
+    verdict = await office.provider.receive(unsigned)
+    assert (verdict.status >= 400, verdict.is_vouched) == (True, False)
+
+
 @pytest.mark.hostile(6)
 @pytest.mark.parametrize("path", ["mailgum", "mailgun/raw", "mailgun/mime/x", "sendgrid", "../mailgun", "."])
 async def test_a_service_that_is_not_set_up_is_404(office: Office, path: str) -> None:

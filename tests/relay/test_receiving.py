@@ -195,7 +195,8 @@ async def test_a_request_counts_once_also_after_a_restart(post: Post) -> None:
 
 async def test_what_is_not_authentic_is_401_and_makes_no_letter(post: Post) -> None:
     """The services' and the notices' signatures are asked for before anything else."""
-    assert (await post.mail(genuine(sent_at=post.ago(minutes=5)), key="other")).status == 401
+    verdict = await post.mail(genuine(sent_at=post.ago(minutes=5)), key="other")
+    assert (verdict.status, verdict.is_vouched) == (401, False)
     assert (await post.notice({"event": "reclaim", "droplet_id": OURS}, secret=b"x" * 32)).status == 401
     assert (await post.notice({"event": "reclaim", "droplet_id": OURS}, age_seconds=301)).status == 401
     assert await post.letters() == {}
@@ -203,7 +204,9 @@ async def test_what_is_not_authentic_is_401_and_makes_no_letter(post: Post) -> N
 
 async def test_what_is_no_mail_is_kept_for_inspection(post: Post) -> None:
     """The service is told to give up, in its own code."""
-    assert await post.mail(b"\x00" * 1000) == Verdict(status=406, result="malformed")
+    verdict = await post.mail(b"\x00" * 1000)
+    assert verdict == Verdict(status=406, result="malformed")
+    assert verdict.is_vouched
     assert len(list((post.state_dir / "malformed").iterdir())) == 1
 
 

@@ -6,19 +6,24 @@ That each counts once is tested beside this file. It does not test what a servic
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote_from_bytes
 
 import pytest
 
+from spotwatch.config import Webhook
 from spotwatch.errors import ConfigError, Unavailable
 from spotwatch.mail.inbound import mailgun
+from spotwatch.mail.model import MAX_MAIL_BYTES
 from spotwatch.model import Evidence
 from spotwatch.providers import Context, Received, Verdict
 from spotwatch.providers.digitalocean import Config, DigitalOcean
 from spotwatch.testing import FakeClock
+from spotwatch.webhook_guard import Limits
 from tests.mail.inbound import requests_mailgun
 from tests.mail.making import OURS, forged, genuine, plain
 from tests.providers.do_office import ACCEPTED, DUPLICATE, NOWHERE, SECRET, UNPROVEN, Office, Town
@@ -66,6 +71,25 @@ async def test_a_service_vouches_for_what_it_hands_on_and_a_stranger_for_nothing
     unsigned = requests_mailgun.form(("body-mime", b"x"), *(fields | {"signature": "0" * 64}).items())
     verdict = await office.provider.receive(unsigned)
     assert (verdict.status >= 400, verdict.is_vouched) == (True, False)
+
+
+async def test_a_mail_of_which_the_rest_is_cut_off_may_only_flush(office: Office) -> None:
+    """It is heard: its first words are there, and its proof is not."""
+    raw = genuine(sent_at=office.ago(minutes=5)) + b"x" * MAX_MAIL_BYTES
+    assert await office.mailgun(raw) == UNPROVEN
+    assert await office.evidence() == ["weak"]
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [bytes, base64.b64encode, lambda raw: quote_from_bytes(raw, safe="").encode()],
+    ids=["raw", "base64", "urlencoded"],
+)
+def test_all_that_is_read_of_a_mail_fits_the_listener(encode: Callable[[bytes], bytes]) -> None:
+    """In whatever form a service posts it, with room for what else it says."""
+    posted = encode(b"\xff" * MAX_MAIL_BYTES)
+    room = Webhook().max_body_bytes
+    assert len(posted) + 64 * 1024 <= room == Limits().body_bytes
 
 
 @pytest.mark.hostile(6)

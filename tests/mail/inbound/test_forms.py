@@ -94,6 +94,7 @@ async def test_transfer_encodings_are_not_undone() -> None:
         (MULTIPART, multipart(*[field(b"a")] * 1000)),
         (MULTIPART, multipart(field(b"n" * 65536))),
         (MULTIPART, multipart(field(b"a\0b"))),
+        (MULTIPART, multipart(field(b"mail", b"\r\n" * 140_000))),
         (MULTIPART, multipart((b"Content-Type: multipart/mixed; boundary=YY", b"--YY\r\n\r\nx\r\n--YY--"))),
         (URLENCODED, b"&".join(b"a=1" for _ in range(201))),
         (URLENCODED, b"a=\xff"),

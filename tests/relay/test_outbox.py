@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,63 +11,26 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import Denied, ProviderError, Unavailable
-from spotwatch.mail.mailbox import BROADCAST, Address, Letter, join
+from spotwatch.mail.mailbox import BROADCAST, Address, Letter
 from spotwatch.relay import outbox as module
 from spotwatch.relay.outbox import FILE, Outbox
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
-from tests.mail.letters import HOUR, OURS, letter
-
-_OURS = Address(OURS)
-
-
-class _Mailbox:
-    """Takes letters, unless it is told not to."""
-
-    def __init__(self) -> None:
-        self.held: dict[Address, tuple[Letter, ...]] = {}
-        self.tries: list[float] = []
-        self.order: list[Address] = []
-        self.errors: dict[Address | None, ProviderError] = {}
-        """By address; None is for all."""
-        self.hangs = False
-        self.seconds = 0.0
-        """That a write takes."""
-
-    async def put(self, to: Address, letters: tuple[Letter, ...], *, now: datetime) -> None:
-        """Join letters with what is held."""
-        self.tries.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(self.seconds)
-        if self.hangs:
-            await asyncio.sleep(3600)
-        error = self.errors.get(to) or self.errors.get(None)
-        if error is not None:
-            raise error
-        self.order.append(to)
-        for one in letters:
-            self.held[to] = join(self.held.get(to, ()), one, now=now)
-
-
-def _problem(outbox: Outbox) -> ProviderError | None:
-    """Return the problem anew: a type checker takes it for a constant."""
-    return outbox.problem
-
-
-def _outbox(mailbox: _Mailbox, state_dir: Path | None) -> Outbox:
-    return Outbox(mailbox, FakeClock(), state_dir=state_dir)
+from tests.mail.letters import HOUR, letter
+from tests.relay.posting import HERE, PlayedMailbox, outbox_to, problem_of
 
 
 def test_a_letter_is_on_disk_before_it_is_answered_for(tmp_path: Path) -> None:
     """A relay that dies before it has written one finds it again when it starts."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
-        assert await _outbox(mailbox, tmp_path).post([letter()])
+        mailbox = PlayedMailbox()
+        assert await outbox_to(mailbox, tmp_path).post([letter()])
         assert mailbox.tries == []
-        after = _outbox(mailbox, tmp_path)
+        after = outbox_to(mailbox, tmp_path)
         assert len(after) == 1
         assert await after.send()
-        assert [replace(one, letter_id="") for one in mailbox.held[_OURS]] == [letter()]
-        assert len(_outbox(mailbox, tmp_path)) == 0
+        assert [replace(one, letter_id="") for one in mailbox.held[HERE]] == [letter()]
+        assert len(outbox_to(mailbox, tmp_path)) == 0
 
     run_virtual(main())
 
@@ -78,7 +39,7 @@ def test_letters_are_written_at_once(tmp_path: Path) -> None:
     """The loop wakes for each letter, and each is told once it has arrived."""
 
     async def main() -> None:
-        mailbox, written = _Mailbox(), list[Letter]()
+        mailbox, written = PlayedMailbox(), list[Letter]()
         outbox = Outbox(mailbox, FakeClock(), state_dir=tmp_path, on_written=written.append)
         running = asyncio.create_task(outbox.run())
         for number in (1, 2):
@@ -97,7 +58,7 @@ def test_an_outage_is_waited_out(tmp_path: Path) -> None:
     """Tries come quickly at first and then at most every half minute, and none is lost."""
 
     async def main() -> None:
-        mailbox, failed = _Mailbox(), list[ProviderError]()
+        mailbox, failed = PlayedMailbox(), list[ProviderError]()
         outbox = Outbox(mailbox, FakeClock(), state_dir=tmp_path, on_failed=failed.append)
         mailbox.errors[None] = Unavailable("503")
         running = asyncio.create_task(outbox.run())
@@ -110,9 +71,9 @@ def test_an_outage_is_waited_out(tmp_path: Path) -> None:
         assert len(failed) == len(mailbox.tries)
         assert outbox.problem is mailbox.errors.pop(None)
         await asyncio.sleep(32)
-        assert _OURS in mailbox.held
+        assert HERE in mailbox.held
         assert len(outbox) == 0
-        assert _problem(outbox) is None
+        assert problem_of(outbox) is None
         running.cancel()
 
     run_virtual(main())
@@ -122,13 +83,13 @@ def test_a_flood_during_an_outage_makes_no_queue(tmp_path: Path) -> None:
     """However many come for three addresses, few wait, the strong one among them, and few tries are made."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, tmp_path)
+        mailbox = PlayedMailbox()
+        outbox = outbox_to(mailbox, tmp_path)
         mailbox.errors[None] = Unavailable("503")
         running = asyncio.create_task(outbox.run())
         await outbox.post([letter()])
         for number in range(50):
-            for to in (_OURS, Address(7), BROADCAST):
+            for to in (HERE, Address(7), BROADCAST):
                 await outbox.post([letter(to=to, evidence="weak", message=f"m{number}")])
             await asyncio.sleep(0.2)
         assert len(outbox) == 4
@@ -136,7 +97,7 @@ def test_a_flood_during_an_outage_makes_no_queue(tmp_path: Path) -> None:
         assert (tmp_path / FILE).stat().st_size < 8192
         mailbox.errors.clear()
         await asyncio.sleep(35)
-        assert {str(one.evidence) for one in mailbox.held[_OURS]} == {"strong", "weak"}
+        assert {str(one.evidence) for one in mailbox.held[HERE]} == {"strong", "weak"}
         running.cancel()
 
     run_virtual(main())
@@ -146,12 +107,12 @@ def test_strong_letters_go_first(tmp_path: Path) -> None:
     """A flood of weak ones that waits already does not hold one up."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, tmp_path)
+        mailbox = PlayedMailbox()
+        outbox = outbox_to(mailbox, tmp_path)
         await outbox.post([letter(to=Address(number), evidence="weak") for number in range(1, 50)])
         await outbox.post([letter()])
         await outbox.send()
-        assert mailbox.order[0] == _OURS
+        assert mailbox.order[0] == HERE
         assert len(mailbox.order) == 50
 
     run_virtual(main())
@@ -161,16 +122,16 @@ def test_a_strong_letter_goes_before_the_rest_of_a_pass(tmp_path: Path) -> None:
     """Four hundred weak ones are under way at 40 ms each when it comes: it is the next."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         mailbox.seconds = 0.04
-        outbox = _outbox(mailbox, tmp_path)
+        outbox = outbox_to(mailbox, tmp_path)
         running = asyncio.create_task(outbox.run())
         await outbox.post([letter(to=Address(number), evidence="weak") for number in range(1, 400)])
         await asyncio.sleep(1)
         began = len(mailbox.order)
         await outbox.post([letter()])
         await asyncio.sleep(0.1)
-        assert _OURS in mailbox.order[began : began + 2]
+        assert HERE in mailbox.order[began : began + 2]
         await asyncio.sleep(20)
         assert len(mailbox.order) == 400
         running.cancel()
@@ -182,10 +143,10 @@ def test_weak_letters_to_one_address_do_not_hold_up_another(tmp_path: Path) -> N
     """However fast forged mails about a Droplet come that has a strong letter, the next one gets its own."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         mailbox.seconds = 0.04
         mailbox.errors[Address(1)] = Denied("403")
-        outbox = _outbox(mailbox, tmp_path)
+        outbox = outbox_to(mailbox, tmp_path)
         await outbox.post([letter(to=to) for to in (Address(1), Address(2))])
         running = asyncio.create_task(outbox.run())
         for number in range(20):
@@ -194,7 +155,7 @@ def test_weak_letters_to_one_address_do_not_hold_up_another(tmp_path: Path) -> N
             if number == 10:
                 await outbox.post([letter()])
             await asyncio.sleep(0.01)
-        assert mailbox.order[:2] == [Address(2), _OURS]
+        assert mailbox.order[:2] == [Address(2), HERE]
         running.cancel()
 
     run_virtual(main())
@@ -204,9 +165,9 @@ def test_one_address_that_is_refused_does_not_hold_up_the_others(tmp_path: Path)
     """What is denied is tried again later; the rest arrives."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         mailbox.errors[Address(1)] = Denied("403")
-        outbox = _outbox(mailbox, tmp_path)
+        outbox = outbox_to(mailbox, tmp_path)
         await outbox.post([letter(to=Address(number)) for number in (1, 2, 3)])
         assert await outbox.send()
         assert set(mailbox.held) == {Address(2), Address(3)}
@@ -220,9 +181,9 @@ def test_what_nobody_foresaw_holds_up_one_address_only(tmp_path: Path) -> None:
     """It is a problem like any other, and the rest arrives."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         mailbox.errors[Address(1)] = ZeroDivisionError("of the writer")  # type: ignore[assignment]  # not foreseen
-        outbox = _outbox(mailbox, tmp_path)
+        outbox = outbox_to(mailbox, tmp_path)
         await outbox.post([letter(to=Address(number)) for number in (1, 2)])
         assert await outbox.send()
         assert set(mailbox.held) == {Address(2)}
@@ -235,8 +196,8 @@ def test_a_letter_that_comes_while_an_older_one_is_written_is_written_too(tmp_pa
     """A cancel that overtakes nothing and is not taken for the reclaim under way."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, tmp_path)
+        mailbox = PlayedMailbox()
+        outbox = outbox_to(mailbox, tmp_path)
         original = mailbox.put
 
         async def slow(to: Address, letters: tuple[Letter, ...], *, now: datetime) -> None:
@@ -250,7 +211,7 @@ def test_a_letter_that_comes_while_an_older_one_is_written_is_written_too(tmp_pa
         await outbox.post([letter("cancel", issued_at=EPOCH + HOUR / 60, message="m2")])
         await asyncio.sleep(10)
         running.cancel()
-        assert [one.event for one in mailbox.held[_OURS]] == ["cancel"]
+        assert [one.event for one in mailbox.held[HERE]] == ["cancel"]
         assert len(outbox) == 0
 
     run_virtual(main())
@@ -260,10 +221,10 @@ def test_without_a_disk_a_letter_must_be_in_the_mailbox() -> None:
     """It is answered for when it is there, and not while the mailbox is away; then it is still tried."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, None)
+        mailbox = PlayedMailbox()
+        outbox = outbox_to(mailbox, None)
         assert await outbox.post([letter()])
-        assert _OURS in mailbox.held
+        assert HERE in mailbox.held
         mailbox.errors[None] = Unavailable("503")
         assert not await outbox.post([letter(to=Address(7))])
         mailbox.errors.clear()
@@ -277,10 +238,10 @@ def test_a_mailbox_that_hangs_does_not_hold_up_the_answer() -> None:
     """Whoever brought the letter is asked to come again within seconds."""
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         mailbox.hangs = True
         began = asyncio.get_running_loop().time()
-        assert not await _outbox(mailbox, None).post([letter()])
+        assert not await outbox_to(mailbox, None).post([letter()])
         assert asyncio.get_running_loop().time() - began <= 4
 
     run_virtual(main())
@@ -290,10 +251,10 @@ def test_a_disk_that_refuses_is_said_and_made_up_for(tmp_path: Path) -> None:
     """The letter goes to the mailbox directly; once the disk is back nothing is amiss."""
 
     async def main() -> None:
-        mailbox, folder = _Mailbox(), tmp_path / "gone"
-        outbox = _outbox(mailbox, folder)
+        mailbox, folder = PlayedMailbox(), tmp_path / "gone"
+        outbox = outbox_to(mailbox, folder)
         assert await outbox.post([letter()])
-        assert _OURS in mailbox.held
+        assert HERE in mailbox.held
         assert "cannot be kept" in outbox.disk_problem
         folder.mkdir()
         assert await outbox.post([letter(to=Address(7))])
@@ -307,7 +268,7 @@ def test_more_addresses_than_can_wait_are_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "MAX_ADDRESSES", 3)
 
     async def main() -> None:
-        outbox = _outbox(_Mailbox(), tmp_path)
+        outbox = outbox_to(PlayedMailbox(), tmp_path)
         assert await outbox.post([letter(to=Address(number)) for number in (1, 2, 3)])
         assert not await outbox.post([letter(to=Address(4))])
         assert await outbox.post([letter("cancel", to=Address(3), issued_at=EPOCH + HOUR, message="m2")])
@@ -321,10 +282,10 @@ def test_a_full_outbox_is_sent_all_the_same(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "MAX_ADDRESSES", 3)
 
     async def main() -> None:
-        mailbox = _Mailbox()
+        mailbox = PlayedMailbox()
         letters = [letter(to=Address(number)) for number in range(1, 5)]
-        assert not await _outbox(mailbox, tmp_path).post(letters)
-        outbox = _outbox(mailbox, tmp_path)
+        assert not await outbox_to(mailbox, tmp_path).post(letters)
+        outbox = outbox_to(mailbox, tmp_path)
         assert len(outbox) == 3
         running = asyncio.create_task(outbox.run())
         await asyncio.sleep(1)
@@ -343,85 +304,10 @@ def test_weak_letters_leave_room_for_strong_ones(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "MAX_ADDRESSES", 12)
 
     async def main() -> None:
-        outbox = _outbox(_Mailbox(), tmp_path)
+        outbox = outbox_to(PlayedMailbox(), tmp_path)
         weak = [letter(to=Address(number), evidence="weak") for number in range(1, 9)]
         assert not await outbox.post(weak)
         assert len(outbox) == 3
         assert await outbox.post([letter(), letter(to=Address(1))])
 
     run_virtual(main())
-
-
-def test_what_has_expired_is_not_written(tmp_path: Path) -> None:
-    """After eight hours without a mailbox a letter says nothing any more."""
-
-    async def main() -> None:
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, tmp_path)
-        await outbox.post([letter()])
-        await asyncio.sleep(8.1 * 3600)
-        await outbox.send()
-        assert (mailbox.held, len(outbox)) == ({}, 0)
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 2}', b'{"version": 2, "letters": [5]}']
-)
-def test_a_damaged_file_is_said(tmp_path: Path, body: bytes) -> None:
-    """A relay starts all the same, tells that letters of before are lost, and keeps what is there of them."""
-    (tmp_path / FILE).write_bytes(body)
-
-    async def main() -> None:
-        outbox = _outbox(_Mailbox(), tmp_path)
-        assert len(outbox) == 0
-        assert "unreadable" in outbox.disk_problem
-        assert await outbox.post([letter()])
-        assert outbox.disk_problem == ""
-
-    run_virtual(main())
-    assert (tmp_path / f"{FILE}.unreadable").read_bytes() == body
-
-
-def test_one_damaged_letter_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    """What can be read of the file waits on, and the file is not gone either."""
-
-    async def main() -> None:
-        await _outbox(_Mailbox(), tmp_path).post([letter(), letter(to=Address(7))])
-        found = json.loads((tmp_path / FILE).read_bytes())
-        found["letters"][0]["event"] = "explode"
-        (tmp_path / FILE).write_text(json.dumps(found))
-        mailbox = _Mailbox()
-        outbox = _outbox(mailbox, tmp_path)
-        assert "explode" in outbox.disk_problem
-        assert (tmp_path / FILE).exists()
-        await outbox.send()
-        assert set(mailbox.held) == {Address(7)}
-        assert outbox.disk_problem == ""
-
-    run_virtual(main())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_nobody_slips_a_letter_into_the_file(tmp_path: Path) -> None:
-    """What somebody else has put in its place is not believed."""
-
-    async def main() -> None:
-        await _outbox(_Mailbox(), tmp_path).post([letter()])
-        os.chown(tmp_path / FILE, 12345, -1)
-        outbox = _outbox(_Mailbox(), tmp_path)
-        assert len(outbox) == 0
-        assert "user 12345" in outbox.disk_problem
-
-    run_virtual(main())
-
-
-def test_the_file_is_readable_by_us_alone(tmp_path: Path) -> None:
-    """It names Droplets."""
-
-    async def main() -> None:
-        await _outbox(_Mailbox(), tmp_path).post([letter()])
-
-    run_virtual(main())
-    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600

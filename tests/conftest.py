@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the suite runs without torch, and on a busy machine: without the modules that need it, and patiently.
+"""How the suite runs without torch, on a busy machine, and in any order: logging stays as it was.
 
 Modules are left out only when asked by `TESTS_WITHOUT_TORCH=1` (`make test TORCH=no`), and named: where torch
 is missing by mistake, those tests fail.
@@ -7,10 +7,13 @@ is missing by mistake, those tests fail.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
@@ -39,3 +42,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Name what was left out."""
     for name in config.stash[_LEFT_OUT]:
         terminalreporter.write_line(f"left out, without torch: {name}")
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """Take away what a command that ran in this process has set up: it would write into others' output."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        for handler in [h for h in root.handlers if type(h).__module__ == "spotwatch.logs"]:
+            root.removeHandler(handler)
+        root.setLevel(level)

@@ -13,27 +13,20 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from spotwatch.logs import LogOnChange, get_logger, set_up_logging
 from spotwatch.masking import escape, is_secret_name
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    """Log as JSON into memory, and leave no trace for other tests."""
+def lines() -> io.StringIO:
+    """Log as JSON into memory."""
     stream = io.StringIO()
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     set_up_logging(format="json", level="info", stream=stream)
-    yield stream
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return stream
 
 
 def rows(stream: io.StringIO) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from tests.real.namespace import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
+_CHECKOUT = Path(__file__).parents[2]
 _UNIT = "spotwatch-relay.service"
 _SECRET = bytes(range(32))
 _LETTER = f"/var/lib/spotwatch-relay/box/{Address(OURS).key}"
@@ -40,8 +41,10 @@ def installed(machine: Machine) -> Machine:
     )
     machine.install(
         _UNIT,
-        # The interpreter of a developer is at home, and that of root in a home that nobody may enter.
+        # The interpreter of a developer is at home, and that of root in a home that nobody may enter. The unit's
+        # own /tmp would hide a checkout below /tmp.
         "[Service]\nProtectHome=no\nLoadCredential=\n"
+        f"BindReadOnlyPaths={_CHECKOUT} {sys.prefix}\n"
         "LoadCredential=relay-key:/shared/relay-key\nLoadCredential=webhook-secret:/shared/webhook-secret\n"
         f"ExecStart=\nExecStart={sys.executable} -m spotwatch relay --config /shared/relay.toml\n",
     )

@@ -41,8 +41,8 @@ def installed(machine: Machine) -> Machine:
     )
     machine.install(
         _UNIT,
-        # The interpreter of a developer is at home, and that of root in a home that nobody may enter. The unit's
-        # own /tmp would hide a checkout below /tmp.
+        # The interpreter of a developer is at home, and that of root in a home that nobody may enter. And the
+        # unit hides what is below /tmp, where a checkout may be.
         "[Service]\nProtectHome=no\nLoadCredential=\n"
         f"BindReadOnlyPaths={_CHECKOUT} {sys.prefix}\n"
         "LoadCredential=relay-key:/shared/relay-key\nLoadCredential=webhook-secret:/shared/webhook-secret\n"

@@ -287,6 +287,6 @@ def test_workers_and_a_signal_to_the_whole_group(trainers: Trainers, shielded: b
     if shielded:
         assert status == 75, output
     else:
-        # Torch raises in the main thread wherever it is just then: in the loop, or in the midst of the last save.
+        # Torch raises in the main thread wherever it is just then: in the loop, or during the last save.
         assert status in {1, 76}, output
         assert "killed by signal" in output

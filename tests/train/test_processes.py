@@ -251,7 +251,7 @@ def test_the_example_is_bit_identical_after_an_interruption(
 
 @pytest.mark.parametrize("shielded", [True, False])
 def test_workers_and_a_signal_to_the_whole_group(trainers: Trainers, shielded: bool) -> None:
-    """With the shield the last save is made though everyone got SIGTERM; without it the workers are lost."""
+    """With the shield the last save is made though everyone got SIGTERM; without it 75 is no lie."""
     pytest.importorskip("torch")
     process = trainers.start(
         f"""
@@ -286,7 +286,6 @@ def test_workers_and_a_signal_to_the_whole_group(trainers: Trainers, shielded: b
     status, output = trainers.end(process)
     if shielded:
         assert status == 75, output
-    else:
-        # Torch raises in the main thread wherever it is just then: in the loop, or during the last save.
-        assert status in {1, 76}, output
-        assert "killed by signal" in output
+    # Torch raises in the main thread wherever that is just then: in the loop, or during the last save.
+    assert status in {1, 75, 76}, output
+    assert status != 75 or (trainers.store / "run" / "LATEST").exists()

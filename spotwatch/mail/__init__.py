@@ -6,6 +6,7 @@
     dkim, keys     Mail, keys from DNS           -> Proof       who signed what
     understanding  Mail, Proof, Droplets         -> Reading     its class, whom it names, when
     judging        Mail, Proof, Reading, rules   -> Judgement   what follows, and why
+    desk           Delivery                      -> Judgements  all of it, the proven first, off the loop
     mailbox*       Judgements for a fleet        -> signed objects that each Droplet polls
 
 It keeps nothing, acts on nothing, and knows neither provider nor daemon. dkimpy, dnspython and cryptography

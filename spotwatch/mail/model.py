@@ -112,6 +112,7 @@ class Mention:
 
     droplet: Droplet
     by: Literal["id", "address", "name", "hostname"]
+    """Number and own name may be strong; anybody can find out an address, or use the same host name."""
 
 
 class MailClass(StrEnum):

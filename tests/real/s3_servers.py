@@ -60,6 +60,15 @@ class S3Server:
             "aws_secret_access_key": secret,
         }
 
+    def environ(self, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
+        """Return the variables that lead a process to it."""
+        return {
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.endpoint,
+        }
+
     def client(self) -> Any:
         """Return a client of boto3 for what the tests do by hand."""
         config = Config(

@@ -32,17 +32,8 @@ def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield started
 
 
-def _environ(server: S3Server, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
-    return {
-        "AWS_ACCESS_KEY_ID": key,
-        "AWS_SECRET_ACCESS_KEY": secret,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": server.endpoint,
-    }
-
-
 def _objects(server: S3Server, key: str = KEY, secret: str = SECRET) -> BucketObjects:
-    return BucketObjects(*bucket_of(f"s3://{BUCKET}/box", _environ(server, key, secret)))
+    return BucketObjects(*bucket_of(f"s3://{BUCKET}/box", server.environ(key, secret)))
 
 
 async def test_an_object_is_read_if_it_has_changed(server: S3Server) -> None:

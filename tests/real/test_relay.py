@@ -30,7 +30,7 @@ from spotwatch.mail.mailbox_keys import SigningKey
 from spotwatch.webhooks import signed_headers
 from tests.mail import name_server
 from tests.mail.making import ACCOUNT, SIGNER, genuine, zone
-from tests.real.s3_servers import BUCKET, KEY, READ_KEY, READ_SECRET, SECRET, S3Server, start
+from tests.real.s3_servers import BUCKET, READ_KEY, READ_SECRET, S3Server, start
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 _HOOK = bytes(range(32))
@@ -48,15 +48,6 @@ def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """Return the server that knows read-only keys."""
     with start("weed", tmp_path_factory.mktemp("weed-relay")) as started:
         yield started
-
-
-def _environ(server: S3Server, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
-    return {
-        "AWS_ACCESS_KEY_ID": key,
-        "AWS_SECRET_ACCESS_KEY": secret,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": server.endpoint,
-    }
 
 
 @dataclass(slots=True)
@@ -103,7 +94,7 @@ class Sidecar:
         folder = folder / str(droplet_id)
         folder.mkdir()
         made = cls(droplet_id, folder)
-        environ = _environ(server, READ_KEY, READ_SECRET)
+        environ = server.environ(READ_KEY, READ_SECRET)
         _secret(folder / "mailbox.env", "".join(f"{name}={value}\n" for name, value in environ.items()))
         (folder / "spotwatch.toml").write_text(
             f"providers = ['digitalocean']\nstate_dir = '{folder / 'state'}'\n"
@@ -173,7 +164,7 @@ async def _fleet(
             f"[[relay.droplet]]\nid = {number}\nnames = ['{name}']\n" for number, name in droplets.items()
         )
     )
-    relay = _spotwatch(["relay", "--config", str(folder / "relay.toml")], folder / "log", _environ(server))
+    relay = _spotwatch(["relay", "--config", str(folder / "relay.toml")], folder / "log", server.environ())
     relay.start()
     try:
         yield port, relay

@@ -101,6 +101,7 @@ class Assembly:
             stack.push_async_callback(self.tellers.finish, LAST_TELLING_SECONDS)
             found = await self._choose_providers()
             self.metrics = Metrics([p.name for p in found], [p.name for p in found if _receives(p)])
+            self.metrics.add_process()
             self._warn_of_short_windows(found)
             self._subscribe()
             for provider in found:

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from spotwatch import __version__
+from spotwatch.cases import Phase
+from spotwatch.handshake import PHASES
 from spotwatch.model import Do, Event, Kind
 
 NAN = float("nan")
 RESULTS = ("ok", "unavailable", "denied", "malformed", "not_here", "unexpected")
 OUTCOMES = ("durable", "acknowledged", "missed", "withdrawn", "survived")
 ACTIONS = ("handshake", "signal", "hook", "announce", "release", "start")
+OPEN_PHASES = tuple(phase for phase in Phase if phase is not Phase.CLOSED)
 FAILURES = ("stage", "upload", "verify", "store", "other")
 WEBHOOK_RESULTS = (
     "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "bad_method", "slow",
@@ -86,6 +89,9 @@ class Metrics:
         make = _Maker(self.registry)
         self.notices = make.counter("notices", "Notices seen for the first time.", [*_P, "kind"])
         self.active = make.gauge("notice_active", "Notices in force.", [*_P, "kind"])
+        self.open_cases = make.gauge(
+            "open_cases", "Cases in force, by how far they are: stopped means answered.", ["phase"]
+        )
         self.deadline = make.gauge(
             "notice_deadline_timestamp_seconds", "The earliest deadline of the notices in force."
         )
@@ -108,6 +114,9 @@ class Metrics:
     def _make_trainer_metrics(self) -> None:
         make = _Maker(self.registry)
         self.trainer_up = make.gauge("trainer_up", "Whether a trainer reports, at most 15 s ago.")
+        self.phase = make.gauge(
+            "trainer_phase", "1 for what the trainer last said that it does, 0 for all else.", ["phase"]
+        )
         self.step = make.gauge("trainer_step", "The step that the trainer is at.")
         self.rate = make.gauge("trainer_steps_per_second", "The trainer's speed.")
         self.saved_step = make.gauge("checkpoint_step", "The step of the last durable checkpoint.")
@@ -118,6 +127,9 @@ class Metrics:
         self.save_seconds = make.gauge(
             "checkpoint_save_seconds", "How long the last save took until durable."
         )
+        self.estimate = make.gauge(
+            "save_estimate_seconds", "How long the next save is expected to take, as the plan counts it."
+        )
         self.size = make.gauge("checkpoint_size_bytes", "Size of the last checkpoint.")
         self.failures = make.counter("checkpoint_failures", "Saves that failed, by reason.", ["reason"])
         self.at_risk = make.gauge(
@@ -125,10 +137,14 @@ class Metrics:
         )
         for gauge in (
             self.heartbeat_age, self.clock_synced, self.deadline, self.step, self.rate, self.saved_step,
-            self.saved_at, self.stall, self.save_seconds, self.size, self.at_risk,
+            self.saved_at, self.stall, self.save_seconds, self.estimate, self.size, self.at_risk,
         ):  # fmt: skip
             gauge.set(NAN)
         self.trainer_up.set(0)
+
+    def add_process(self) -> None:
+        """Show also what this process takes of its machine: the usual `process_*` series."""
+        ProcessCollector(registry=self.registry)
 
     def add_provider(self, provider: str) -> None:
         """Create the series of a provider that is watched from now on."""
@@ -173,6 +189,10 @@ class Metrics:
             self.action_seconds.labels(action)
             for result in ("ok", "failed"):
                 self.actions.labels(action, result)
+        for step in OPEN_PHASES:
+            self.open_cases.labels(step).set(0)
+        for phase in sorted(PHASES):
+            self.phase.labels(phase).set(0)
         for outcome in OUTCOMES:
             self.cases.labels(outcome)
         for reason in FAILURES:
@@ -229,6 +249,10 @@ class Metrics:
         for provider in self._providers:
             for kind in Kind:
                 self.active.labels(provider, kind).set(active.get((provider, kind), 0))
+        for step in OPEN_PHASES:
+            self.open_cases.labels(step).set(data["phases"].get(step, 0))
+        for phase in PHASES:
+            self.phase.labels(phase).set(phase == data["phase"])
         for gauge, name in (
             (self.deadline, "deadline"),
             (self.step, "step"),
@@ -237,6 +261,7 @@ class Metrics:
             (self.saved_at, "saved_at"),
             (self.stall, "stall_seconds"),
             (self.save_seconds, "save_seconds"),
+            (self.estimate, "estimate_seconds"),
             (self.size, "size_bytes"),
             (self.at_risk, "work_at_risk_seconds"),
         ):

@@ -7,6 +7,7 @@ It knows no cloud and no file format, and leaves to `delivery` how an order reac
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -233,9 +234,11 @@ class Runner:
             active[key] = active.get(key, 0) + 1
             if view.deadline is not None:
                 deadlines.append(view.deadline)
+        phases = Counter(case.phase.value for case in p.ledger.open_cases())
         facts: dict[str, Any] = p.trainers.facts()
         deadline = min(deadlines).timestamp() if deadlines else None
-        p.ledger.record("watched", active=active, deadline=deadline, **facts)
+        known: dict[str, Any] = {"active": active, "phases": phases, "deadline": deadline}
+        p.ledger.record("watched", **known, estimate_seconds=self.estimate_seconds(), **facts)
 
 
 def _may_be_released(notice: Notice) -> bool:

@@ -24,6 +24,7 @@ MAX_STEP_SECONDS = 600.0
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType(
     {
         "is_trainer_up": 0,
+        "phase": "",
         "step": None,
         "steps_per_second": None,
         "saved_step": None,
@@ -126,6 +127,7 @@ class Trainers:
         has_saved = saved.at is not None
         return {
             "is_trainer_up": int(bool(fresh)),
+            "phase": status.phase,
             "step": status.step,
             "steps_per_second": status.steps_per_second,
             "saved_step": saved.step if has_saved else None,

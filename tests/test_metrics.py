@@ -32,6 +32,12 @@ def send(metrics: Metrics, name: str, provider: str = "aws", **data: Any) -> Non
     metrics.on_event(Event(at=EPOCH, name=name, provider=provider, data=data))
 
 
+def watch(metrics: Metrics, **changed: Any) -> None:
+    """Let a tick of the runner end, in which nothing is known but what is given."""
+    nothing: dict[str, Any] = {"active": {}, "phases": {}, "deadline": None, "estimate_seconds": 30.0}
+    send(metrics, "watched", **{**nothing, **NOTHING_KNOWN, **changed})
+
+
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     """Return a sample; None when there is no such series."""
     return metrics.registry.get_sample_value(f"spotwatch_{name}", labels)
@@ -98,13 +104,8 @@ def test_nothing_that_happens_makes_a_new_series(metrics: Metrics) -> None:
         send(metrics, "acted", action=action, result="failed", seconds=0.1, detail="/run/x")
     send(metrics, "webhook", "digitalocean", result="never heard of")
     send(metrics, "save_failed", reason="/home/user", error="x")
-    send(
-        metrics,
-        "watched",
-        active={("aws", "reclaim"): 1, ("gone", "reclaim"): 9},
-        deadline=1.0,
-        **NOTHING_KNOWN,
-    )
+    active = {("aws", "reclaim"): 1, ("gone", "reclaim"): 9}
+    watch(metrics, active=active, deadline=1.0, phases={"never heard of": 1}, phase="never heard of")
     send(metrics, "answered", answer="durable", notice_to_saved_seconds=[3.0])
     assert names(metrics) == before
     assert value(metrics, "provider_polls_total", provider="aws", result="unexpected") == 1
@@ -121,9 +122,9 @@ def test_stale_notices_are_counted(metrics: Metrics) -> None:
 def test_unknown_is_nan_not_zero(metrics: Metrics) -> None:
     """Also again, once something that was known is known no more."""
     facts = {**NOTHING_KNOWN, "step": 7, "is_trainer_up": 1}
-    send(metrics, "watched", active={}, deadline=5.0, **facts)
+    watch(metrics, deadline=5.0, **facts)
     assert (value(metrics, "trainer_step"), value(metrics, "trainer_up")) == (7, 1)
-    send(metrics, "watched", active={}, deadline=None, **NOTHING_KNOWN)
+    watch(metrics)
     for name in ("trainer_step", "notice_deadline_timestamp_seconds", "work_at_risk_seconds"):
         shown = value(metrics, name)
         assert shown is not None
@@ -165,9 +166,28 @@ def test_the_waits(metrics: Metrics) -> None:
     assert value(metrics, "cases_total", outcome="acknowledged") == 1
 
 
+def test_how_far_trainer_and_cases_are(metrics: Metrics) -> None:
+    """One phase of the trainer is 1; cases are counted by phase, and none is left over from before."""
+    watch(metrics, phase="uploading", phases={"flushing": 2})
+    watch(metrics, phase="durable", phases={"stopped": 1})
+    assert value(metrics, "trainer_phase", phase="uploading") == 0
+    assert value(metrics, "trainer_phase", phase="durable") == 1
+    assert value(metrics, "open_cases", phase="flushing") == 0
+    assert value(metrics, "open_cases", phase="stopped") == 1
+    assert value(metrics, "open_cases", phase="closed") is None
+
+
+def test_what_the_process_takes(metrics: Metrics) -> None:
+    """The usual series of a process are there once they are asked for."""
+    metrics.add_process()
+    shown = metrics.registry.get_sample_value("process_resident_memory_bytes")
+    assert shown is not None
+    assert shown > 1e6
+
+
 def test_a_provider_found_later(metrics: Metrics) -> None:
     """All its series are there at once."""
     metrics.add_provider("gcp")
     assert value(metrics, "provider_polls_total", provider="gcp", result="ok") == 0
-    send(metrics, "watched", active={("gcp", "reclaim"): 1}, deadline=None, **NOTHING_KNOWN)
+    watch(metrics, active={("gcp", "reclaim"): 1})
     assert value(metrics, "notice_active", provider="gcp", kind="reclaim") == 1

@@ -77,6 +77,7 @@ def test_facts(tmp_path: Path) -> None:
         facts = bench.look(STATUS).facts()
         assert facts == {
             "is_trainer_up": 1,
+            "phase": "training",
             "step": 100,
             "steps_per_second": 2.0,
             "saved_step": 90,

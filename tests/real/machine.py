@@ -31,21 +31,33 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._units = folder / "units"
+        self._presets = folder / "presets"
+        self._state = folder / "state"
         self.shared = folder / "shared"
         self._log = folder / "boot.log"
         self._leader = 0
 
     def __enter__(self) -> Self:
         """Boot it and wait until it is up."""
-        self._units.mkdir()
-        # Nothing here is ever online, and our units want to start after that.
-        (self._units / "systemd-networkd-wait-online.service").symlink_to("/dev/null")
-        self.shared.mkdir()
+        for folder in (self._units, self._presets, self._state, self.shared):
+            folder.mkdir()
+        # Nothing here is ever online, and our units want to start after that; nobody answers the wizard.
+        for name in ("systemd-networkd-wait-online.service", "systemd-firstboot.service"):
+            (self._units / name).symlink_to("/dev/null")
+        # On a first boot systemd enables whatever is installed on this machine: web and mail servers too.
+        (self._presets / "00-none.preset").write_text("disable *\n", encoding="ascii")
         self.shared.chmod(0o777)
+        self._boot()
+        return self
+
+    def _boot(self) -> None:
         binds = [f"--bind={self._units}:/run/systemd/system", f"--bind={self.shared}:/shared"]
+        binds += [f"--bind={self._presets}:/run/systemd/system-preset"]
+        # All that lives longer than a boot; the rest of /var and /etc is as empty as before.
+        binds += [f"--bind={self._state}:/var/lib/spotwatch"]
         # The daemon's interpreter, its virtual environment and the package under test, where they are here.
         binds += [f"--bind-ro={path}" for path in sorted({str(ROOT), sys.prefix, sys.base_prefix})]
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     "systemd-nspawn",
@@ -66,7 +78,17 @@ class Machine:
         except BaseException:
             self.__exit__()
             raise
-        return self
+
+    def reboot(self) -> None:
+        """Shut it down as a reboot does, and boot it with units, /shared and /var/lib/spotwatch kept."""
+        self.shut_down("reboot")
+        self._boot()
+
+    def shut_down(self, how: str) -> None:
+        """Run `systemctl` with `how`, `poweroff` or `reboot`, and wait until the last process has gone."""
+        self.run("systemctl", how)
+        self._process.wait(40)
+        self._leader = 0
 
     def __exit__(self, *_: object) -> None:
         """Switch it off and wait until it is gone."""

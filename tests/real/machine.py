@@ -18,8 +18,18 @@ from tests.real.namespace import wait_until
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
+OUR_PROGRAM = (
+    # The interpreter of a developer is at home, and a checkout may be below /tmp: the unit hides both.
+    f"ProtectHome=no\nBindReadOnlyPaths={ROOT} {sys.prefix} {sys.base_prefix}\n"
+    f"ExecStart=\nExecStart={sys.executable} -m spotwatch run\n"
+)
+"""Lines for a drop-in's [Service]: the daemon under test in place of the installed one, in its sandbox."""
+POLKIT_RULES = Path("/etc/polkit-1/rules.d/50-spotwatch.rules")
 # Empty, as on the first boot of an image: volatile keeps /usr of this machine and nothing else of it.
 _OPTIONS = ("--quiet", "--directory=/", "--volatile=yes", "--boot", "--register=no", "--keep-unit")
+
+# What outlives a reboot. /root is named to be open: an interpreter may lie in there, and all users run it.
+_KEPT = ("etc", "opt", "root", "var/lib/spotwatch", "var/log/journal")
 
 
 class Machine:
@@ -32,14 +42,14 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self._units = folder / "units"
         self._presets = folder / "presets"
-        self._state = folder / "state"
+        self._kept = folder / "kept"
         self.shared = folder / "shared"
         self._log = folder / "boot.log"
         self._leader = 0
 
     def __enter__(self) -> Self:
         """Boot it and wait until it is up."""
-        for folder in (self._units, self._presets, self._state, self.shared):
+        for folder in (self._units, self._presets, self.shared):
             folder.mkdir()
         # Nothing here is ever online, and our units want to start after that; nobody answers the wizard.
         for name in ("systemd-networkd-wait-online.service", "systemd-firstboot.service"):
@@ -53,8 +63,9 @@ class Machine:
     def _boot(self) -> None:
         binds = [f"--bind={self._units}:/run/systemd/system", f"--bind={self.shared}:/shared"]
         binds += [f"--bind={self._presets}:/run/systemd/system-preset"]
-        # All that lives longer than a boot; the rest of /var and /etc is as empty as before.
-        binds += [f"--bind={self._state}:/var/lib/spotwatch"]
+        for name in _KEPT:
+            (self._kept / name).mkdir(parents=True, exist_ok=True)
+            binds += [f"--bind={self._kept / name}:/{name}"]
         # The daemon's interpreter, its virtual environment and the package under test, where they are here.
         binds += [f"--bind-ro={path}" for path in sorted({str(ROOT), sys.prefix, sys.base_prefix})]
         with self._log.open("ab") as log:
@@ -80,7 +91,7 @@ class Machine:
             raise
 
     def reboot(self) -> None:
-        """Shut it down as a reboot does, and boot it with units, /shared and /var/lib/spotwatch kept."""
+        """Shut it down as a reboot does, and boot it with its units, /shared and what `_KEPT` names."""
         self.shut_down("reboot")
         self._boot()
 
@@ -134,18 +145,55 @@ class Machine:
             check=False,
         )
 
-    def install(self, name: str, drop_in: str) -> None:
-        """Install our unit `name`, with `drop_in` in place of what a user would change."""
+    def check(self, *command: str, user: str = "") -> str:
+        """Run `command` inside, as `user` with all groups of theirs, and return what it printed.
+
+        Raises:
+            AssertionError: it failed; says what it printed.
+        """
+        done = self.run(
+            *(["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []), *command
+        )
+        assert done.returncode == 0, f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def prepare(self) -> None:
+        """Make what our units expect: user and group, the polkit rule, a program that can be reached.
+
+        Harmless when repeated.
+        """
+        self.check("systemd-sysusers", str(UNITS / "sysusers.conf"))
+        rule = UNITS / POLKIT_RULES.name
+        self.check("install", "-D", "--mode=644", str(rule), str(POLKIT_RULES))
+        # The daemon's user must reach the interpreter, and root's home is closed to others.
+        for folder in Path(sys.base_prefix).parents:
+            self.check("chmod", "a+x", str(folder))
+        # nspawn covers the kernel's boot id in its /proc, but a unit with ProtectProc= has a /proc of its own:
+        # daemon and trainer would be of different boots, as on no machine.
+        self.run("umount", "/proc/sys/kernel/random/boot_id")
+
+    def install(self, name: str, drop_in: str, *shipped: str) -> None:
+        """Install our unit `name`, with `drop_in` in place of what a user would change.
+
+        Args:
+            name: of the unit; what it expects of the machine is made too.
+            drop_in: goes last.
+            shipped: names of drop-ins from `systemd/NAME.d`, such as `processes.conf`.
+        """
+        self.prepare()
         (self._units / name).write_text((UNITS / name).read_text(encoding="utf-8"), encoding="utf-8")
         folder = self._units / f"{name}.d"
         folder.mkdir(exist_ok=True)
-        (folder / "test.conf").write_text(drop_in, encoding="utf-8")
+        for one in shipped:
+            (folder / one).write_text(
+                (UNITS / f"{name}.d" / one).read_text(encoding="utf-8"), encoding="utf-8"
+            )
+        (folder / "zz-test.conf").write_text(drop_in, encoding="utf-8")
         # Enabled, so that systemd keeps what it knows of the unit when it is down.
         wanted = self._units / "multi-user.target.wants"
         wanted.mkdir(exist_ok=True)
         (wanted / name).symlink_to(f"../{name}")
-        done = self.run("systemctl", "daemon-reload")
-        assert done.returncode == 0, done.stderr
+        self.check("systemctl", "daemon-reload")
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
         """Return properties of `unit` as systemd names them."""

@@ -7,6 +7,7 @@ It is no test: which units run, and with what in place of the user's paths, is s
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,8 +169,8 @@ class Machine:
         # The daemon's user must reach the interpreter, and root's home is closed to others.
         for folder in Path(sys.base_prefix).parents:
             self.check("chmod", "a+x", str(folder))
-        # nspawn covers the kernel's boot id in its /proc, but a unit with ProtectProc= has a /proc of its own:
-        # daemon and trainer would be of different boots, as on no machine.
+        # nspawn covers the kernel's boot id in its own /proc, but a unit with ProtectProc= gets a new one: daemon
+        # and trainer would be of different boots, as on no machine. After `reboot` use ProtectProc=default.
         self.run("umount", "/proc/sys/kernel/random/boot_id")
 
     def install(self, name: str, drop_in: str, *shipped: str) -> None:
@@ -183,7 +184,9 @@ class Machine:
         self.prepare()
         (self._units / name).write_text((UNITS / name).read_text(encoding="utf-8"), encoding="utf-8")
         folder = self._units / f"{name}.d"
-        folder.mkdir(exist_ok=True)
+        # What an earlier test has put there goes.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         for one in shipped:
             (folder / one).write_text(
                 (UNITS / f"{name}.d" / one).read_text(encoding="utf-8"), encoding="utf-8"
@@ -192,6 +195,7 @@ class Machine:
         # Enabled, so that systemd keeps what it knows of the unit when it is down.
         wanted = self._units / "multi-user.target.wants"
         wanted.mkdir(exist_ok=True)
+        (wanted / name).unlink(missing_ok=True)
         (wanted / name).symlink_to(f"../{name}")
         self.check("systemctl", "daemon-reload")
 

@@ -32,6 +32,9 @@ _OPTIONS = ("--quiet", "--directory=/", "--volatile=yes", "--boot", "--register=
 # What outlives a reboot. /root is named to be open: an interpreter may lie in there, and all users run it.
 _KEPT = ("etc", "opt", "root", "var/lib/spotwatch", "var/log/journal")
 
+OUR_BOOT = "BindReadOnlyPaths=/run/boot-id:/proc/sys/kernel/random/boot_id\n"
+"""A line for a drop-in's [Service] where a reboot matters: a unit with a /proc of its own sees the host's."""
+
 
 class Machine:
     """One booted systemd without a network; use it as a context manager.
@@ -64,6 +67,9 @@ class Machine:
     def _boot(self) -> None:
         binds = [f"--bind={self._units}:/run/systemd/system", f"--bind={self.shared}:/shared"]
         binds += [f"--bind={self._presets}:/run/systemd/system-preset"]
+        boot_id = self._kept.parent / "boot-id"
+        boot_id.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+        binds += [f"--bind-ro={boot_id}:/run/boot-id"]
         for name in _KEPT:
             (self._kept / name).mkdir(parents=True, exist_ok=True)
             binds += [f"--bind={self._kept / name}:/{name}"]
@@ -169,8 +175,8 @@ class Machine:
         # The daemon's user must reach the interpreter, and root's home is closed to others.
         for folder in Path(sys.base_prefix).parents:
             self.check("chmod", "a+x", str(folder))
-        # nspawn covers the kernel's boot id in its own /proc, but a unit with ProtectProc= gets a new one: daemon
-        # and trainer would be of different boots, as on no machine. After `reboot` use ProtectProc=default.
+        # nspawn covers the kernel's boot id in its own /proc, but a unit with ProtectProc= gets a new /proc:
+        # daemon and trainer would be of different boots. After `reboot` use ProtectProc=default.
         self.run("umount", "/proc/sys/kernel/random/boot_id")
 
     def install(self, name: str, drop_in: str, *shipped: str) -> None:

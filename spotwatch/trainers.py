@@ -119,7 +119,7 @@ class Trainers:
     def facts(self) -> dict[str, Any]:
         """Return what the metrics show of the trainer that saved longest ago; None where unknown."""
         fresh = self.fresh()
-        known = fresh or [s for s in self.statuses if s.saved.at is not None]
+        known = fresh or [s for s in self.statuses if s.saved.at is not None] or self.statuses
         if not known:
             return dict(NOTHING_KNOWN)
         status = max(known, key=lambda s: self.work_at_risk_seconds(s) or 0.0)

@@ -91,6 +91,18 @@ def test_facts(tmp_path: Path) -> None:
     on(tmp_path, story)
 
 
+def test_one_that_died_before_its_first_save_is_remembered(tmp_path: Path) -> None:
+    """What it did last tells a trainer that fell silent from none at all."""
+
+    async def story(bench: Bench) -> None:
+        bench.look(replace(STATUS, saved=Saved()))
+        await bench.clock.sleep(60)
+        facts = bench.look().facts()
+        assert (facts["is_trainer_up"], facts["phase"], facts["saved_at"]) == (0, "training", None)
+
+    on(tmp_path, story)
+
+
 def test_of_several_the_one_with_most_at_risk(tmp_path: Path) -> None:
     """Whose loss would be the greatest is shown."""
 

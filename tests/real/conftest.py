@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.real import images
+from tests.real.containers import Podman
 from tests.real.machine import Machine
 from tests.real.namespace import Namespace
 
@@ -58,3 +60,23 @@ def caddy() -> str:
     """Give the path of the reverse proxy that the page on mail sets up."""
     _require("caddy")
     return shutil.which("caddy") or ""
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """Give a podman with an empty store of its own; half a second."""
+    _require("podman", "runc", "mmdebstrap")
+    with Podman(tmp_path_factory.mktemp("podman")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def image(podman: Podman) -> str:
+    """Give the name of the image that the Dockerfile makes; a minute on a fresh checkout, then 5 s."""
+    return images.load_image(podman, "daemon", images.IMAGE)
+
+
+@pytest.fixture(scope="session")
+def base_image(podman: Podman) -> str:
+    """Give the name of an image with Python and Debian's shell, for trainers; 5 s, or as `image`."""
+    return images.load_base(podman)

@@ -122,9 +122,10 @@ def _complete_temporary(path: Path, body: bytes, mode: int, owner: tuple[int, in
         with os.fdopen(fd, "wb") as file:
             file.write(body)
             file.flush()
+            # The mode first: what was given away is no longer ours to change, unless we are root.
+            os.fchmod(fd, mode)
             if owner is not None:
                 os.fchown(fd, *owner)
-            os.fchmod(fd, mode)
         yield temporary
     except OSError as error:
         raise HandshakeError(f"cannot write {path}: {error.strerror}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from enum import StrEnum
@@ -21,6 +22,10 @@ from spotwatch.model import Do, Notice, Step
 from spotwatch.safe_files import create_exclusively, read_small_file, remove_if_there, write_atomically
 
 Owner = tuple[int, int]
+_PROC_STATUS = Path("/proc/self/status")
+# capabilities(7): CAP_CHOWN is number 0, CAP_FOWNER number 3. The second is for a file that is no longer
+# ours: to link it (protected_hardlinks) and to remove it from a sticky directory.
+_GIVE_AWAY = 1 << 0 | 1 << 3
 
 
 class FlagState(StrEnum):
@@ -192,8 +197,24 @@ class HandshakeAction:
             remove_if_there(self.flag)
 
     def _flag_owner(self) -> Owner | None:
-        """Return the owner to set: only root may give a file away; others rely on the directory's group."""
+        """Return the owner to set; None where we cannot give a file away: the directory's group serves."""
         owner = self._owner()
         if owner is None or os.geteuid() == 0:
             return owner
-        return None
+        # Our group stays: without it we could not read the flag any more.
+        return (owner[0], -1) if may_give_away() else None
+
+
+def may_give_away(status: Path = _PROC_STATUS) -> bool:
+    """Tell whether this process may give a file to another user and still put it into its place.
+
+    Args:
+        status: of this process, where the kernel lists its capabilities.
+    """
+    try:
+        found = re.search(
+            r"(?m)^CapEff:\s*([0-9a-f]+)$", status.read_text(encoding="ascii", errors="replace")
+        )
+    except OSError:
+        return False
+    return found is not None and int(found[1], 16) & _GIVE_AWAY == _GIVE_AWAY

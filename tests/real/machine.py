@@ -46,7 +46,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self._units = folder / "units"
         self._presets = folder / "presets"
-        self._kept = folder / "kept"
+        self.kept = folder / "kept"
         self.shared = folder / "shared"
         self._log = folder / "boot.log"
         self._leader = 0
@@ -67,12 +67,12 @@ class Machine:
     def _boot(self) -> None:
         binds = [f"--bind={self._units}:/run/systemd/system", f"--bind={self.shared}:/shared"]
         binds += [f"--bind={self._presets}:/run/systemd/system-preset"]
-        boot_id = self._kept.parent / "boot-id"
+        boot_id = self.kept.parent / "boot-id"
         boot_id.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
         binds += [f"--bind-ro={boot_id}:/run/boot-id"]
         for name in _KEPT:
-            (self._kept / name).mkdir(parents=True, exist_ok=True)
-            binds += [f"--bind={self._kept / name}:/{name}"]
+            (self.kept / name).mkdir(parents=True, exist_ok=True)
+            binds += [f"--bind={self.kept / name}:/{name}"]
         # The daemon's interpreter, its virtual environment and the package under test, where they are here.
         binds += [f"--bind-ro={path}" for path in sorted({str(ROOT), sys.prefix, sys.base_prefix})]
         with self._log.open("ab") as log:

@@ -18,6 +18,7 @@ from tests.real import images
 from tests.real.containers import Podman
 from tests.real.machine import Machine
 from tests.real.namespace import Namespace
+from tests.real.spot_machine import SpotMachine
 
 
 def _require(*tools: str) -> None:
@@ -46,6 +47,20 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     _require("systemd-nspawn", "nsenter", "systemctl")
     with Machine(tmp_path) as booted:
         yield booted
+
+
+@pytest.fixture(scope="module")
+def lasting_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Give a booted systemd that the tests of one file share; it takes 2 s to boot."""
+    _require("systemd-nspawn", "nsenter", "systemctl")
+    with Machine(tmp_path_factory.mktemp("machine")) as booted:
+        yield booted
+
+
+@pytest.fixture
+def spot(lasting_machine: Machine) -> SpotMachine:
+    """Give that machine, with nothing on it of the tests before."""
+    return SpotMachine(lasting_machine)
 
 
 @pytest.fixture

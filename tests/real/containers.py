@@ -82,7 +82,7 @@ class Podman:
         for mounted in sorted(_mounts_below(self._folder), reverse=True):
             subprocess.run(["umount", "--lazy", str(mounted)], check=True, capture_output=True)
         shutil.rmtree(self._folder)
-        for parent in _CGROUPS.glob("*/libpod_parent"):
+        for parent in [*_CGROUPS.glob("*/libpod_parent/conmon"), *_CGROUPS.glob("*/libpod_parent")]:
             # One that another podman uses at this moment is not empty.
             subprocess.run(["rmdir", str(parent)], check=False, capture_output=True)
 

@@ -27,9 +27,7 @@ IMAGE = "localhost/spotwatch:test"
 FULL = "localhost/spotwatch:test-full"
 _SUITE = "bookworm"
 # What CPython's own modules load, and what pip needs to trust an index.
-_PACKAGES = (
-    "ca-certificates,libssl3,libsqlite3-0,libffi8,libbz2-1.0,liblzma5,zlib1g,libreadline8,libuuid1,libncursesw6"
-)
+_PACKAGES = "ca-certificates,libssl3,libsqlite3-0,libffi8,libbz2-1.0,liblzma5,zlib1g,libreadline8,libuuid1,libncursesw6"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 # The official image has no tests, no static library and no bytecode either.
@@ -83,7 +81,10 @@ def _key() -> str:
 
 
 def _key_of_sources() -> str:
-    files = [ROOT / name for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")]
+    files = [
+        ROOT / name for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
+    ]
+    files.append(ROOT / "examples" / "train.py")
     for folder in ("spotwatch", "deploy/container"):
         files += sorted(
             path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts

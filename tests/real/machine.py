@@ -29,8 +29,8 @@ POLKIT_RULES = Path("/etc/polkit-1/rules.d/50-spotwatch.rules")
 # Empty, as on the first boot of an image: volatile keeps /usr of this machine and nothing else of it.
 _OPTIONS = ("--quiet", "--directory=/", "--volatile=yes", "--boot", "--register=no", "--keep-unit")
 
-# What outlives a reboot. /root is named to be open: an interpreter may lie in there, and all users run it.
-_KEPT = ("etc", "opt", "root", "var/lib/spotwatch", "var/log/journal")
+# What outlives a reboot; of /usr the one place that an install writes to. /root is named to be open: an interpreter may lie in there, and all users run it.
+_KEPT = ("etc", "opt", "root", "usr/local/bin", "var/lib", "var/log/journal")
 
 OUR_BOOT = "BindReadOnlyPaths=/run/boot-id:/proc/sys/kernel/random/boot_id\n"
 """A line for a drop-in's [Service] where a reboot matters: a unit with a /proc of its own sees the host's."""
@@ -50,6 +50,7 @@ class Machine:
         self.shared = folder / "shared"
         self._log = folder / "boot.log"
         self._leader = 0
+        self._name = f"spotwatch-{uuid.uuid4().hex[:8]}"
 
     def __enter__(self) -> Self:
         """Boot it and wait until it is up."""
@@ -61,6 +62,9 @@ class Machine:
         # On a first boot systemd enables whatever is installed on this machine: web and mail servers too.
         (self._presets / "00-none.preset").write_text("disable *\n", encoding="ascii")
         self.shared.chmod(0o777)
+        # Launchers look up the names of the machine that they run on.
+        (self.kept / "etc").mkdir(parents=True)
+        (self.kept / "etc/hosts").write_text(f"127.0.0.1 localhost {self._name}\n", encoding="ascii")
         self._boot()
         return self
 
@@ -82,7 +86,7 @@ class Machine:
                     *_OPTIONS,
                     "--private-network",
                     "--console=pipe",
-                    f"--machine=spotwatch-{uuid.uuid4().hex[:8]}",
+                    f"--machine={self._name}",
                     *binds,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud takes the machine back, and thinks better of it: both units, a torch trainer, from notice to new start."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.real.namespace import wait_until
+from tests.real.spot_machine import DRAINING, TORCH_TRAINER, TRAIN, SpotMachine
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+# The stop is due 21 s and one and a half saves before the end of a window of 30 s; a flush fits before it, so
+# long as a save takes less than 3.6 s.
+_SETTINGS = 'providers = ["auto"]\n[policy]\nsave_seconds = 1\nstop_margin_seconds = 21\n'
+
+
+@pytest.mark.parametrize("is_root", [False, True], ids=["own users", "root"])
+def test_a_reclaim_by_the_cloud(spot: SpotMachine, *, is_root: bool) -> None:
+    """Found, flushed, stopped, kept down, started again when it is withdrawn: no step lost and none twice."""
+    spot.play("aws", "--notice-after=1h")
+    spot.set_up(TORCH_TRAINER, settings=_SETTINGS, is_root=is_root)
+    wait_until(lambda: len(spot.trace()) >= 10, 60, f"a trainer that trains\n{spot.log(TRAIN)}")
+    assert [provider["name"] for provider in spot.status()["providers"]] == ["aws", "file"]
+
+    spot.play("aws", "--notice-after=1s", "--window=30s")
+    spot.wait(TRAIN, "inactive", 60)
+    assert spot.machine.show(TRAIN, "Result", "ExecMainStatus") == {
+        "Result": "success",
+        "ExecMainStatus": "75",
+    }
+    wait_until(lambda: bool(spot.orders()[-1]["answer"]), 10, f"an answer\n{spot.log()}")
+    assert [(order["do"], order["answer"]) for order in spot.orders()] == [
+        ("flush", "durable"),
+        ("stop", "durable"),
+    ]
+
+    assert spot.is_there(DRAINING)
+    _refuses_to_start(spot)
+
+    first = spot.trace()
+    spot.play("aws", "--notice-after=1h")
+    spot.wait(TRAIN, "active", 30)
+    assert not spot.is_there(DRAINING)
+    wait_until(lambda: len(spot.trace()) > len(first), 60, f"a trainer that goes on\n{spot.log(TRAIN)}")
+    steps, pids = zip(*spot.trace(), strict=True)
+    assert list(steps) == list(range(1, len(steps) + 1))
+    assert len(list(itertools.groupby(pids))) == 2
+    assert spot.status()["cases"] == []
+
+
+def _refuses_to_start(spot: SpotMachine) -> None:
+    """Neither a hand nor a timer brings the trainer back."""
+    spot.machine.check("systemctl", "start", TRAIN)
+    asked = spot.machine.show(TRAIN, "ConditionTimestampMonotonic")
+    spot.machine.check(
+        *("systemd-run", "--quiet", "--on-active=10ms", "--timer-property=AccuracySec=1ms", f"--unit={TRAIN}")
+    )
+    wait_until(
+        lambda: spot.machine.show(TRAIN, "ConditionTimestampMonotonic") != asked, 10, "the timer to try it"
+    )
+    assert spot.machine.show(TRAIN, "ActiveState", "ConditionResult") == {
+        "ActiveState": "inactive",
+        "ConditionResult": "no",
+    }

@@ -5,7 +5,7 @@
 - name: SPOTWATCH_PROVIDERS
   value: {{ .Values.cloud | default "auto" }}
 - name: SPOTWATCH_RUNTIME_DIR
-  value: /run/spotwatch/pod
+  value: /run/spotwatch/shared
 - name: SPOTWATCH_STATE_DIR
   value: /var/lib/spotwatch
 - name: SPOTWATCH_HTTP__LISTEN

@@ -25,7 +25,7 @@
     {{- include "spotwatch.daemonEnv" . | nindent 4 }}
     {{- else }}
     - name: SPOTWATCH_RUNTIME_DIR
-      value: /run/spotwatch/pod
+      value: /run/spotwatch/shared
     {{- end }}
     - name: SPOTWATCH_CHECKPOINT_URL
       value: {{ .Values.checkpoint.url | quote }}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon on this machine or in this container turns: `python -m spotwatch.healthz`, for HEALTHCHECK.
+"""Whether the daemon of this container turns: `python -m spotwatch.healthz`, for the image's HEALTHCHECK.
 
-Standard library only, because it is run every few seconds beside a daemon that is meant to be small. It asks at
-`http.listen`, as the environment or the configuration file says; a `--config` of the daemon's command line it
-cannot know, so set `SPOTWATCH_CONFIG` instead. It does not ask whether the cloud answers: that is `/readyz`.
+Standard library only, because it is run twice a minute beside a daemon that is meant to be small. It asks at
+`http.listen`, as the environment or the configuration file says; a `--config` on the daemon's command line
+it cannot know, so set `SPOTWATCH_CONFIG` instead. Whether the cloud answers is `/readyz`, and not asked.
 """
 
 from __future__ import annotations

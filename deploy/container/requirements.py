@@ -2,8 +2,8 @@
 # ruff: noqa: INP001 - a script of the Dockerfile, not a module
 """What an image installs beside the package, read from pyproject.toml: `requirements.py daemon|full`.
 
-The package's own list is for everyone who runs `pip install spotwatch`. The daemon's process needs less, and an
-image that cannot read a bucket has no library that could. Versions are those of constraints.txt.
+The package's own list is for everyone who runs `pip install spotwatch`. The daemon's process needs less, and
+an image that cannot read a bucket has no library that could. Versions are those of constraints.txt.
 """
 
 from __future__ import annotations

@@ -31,6 +31,17 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Each command and what the list says of it: the list is shown without importing any of them."""
+_LEFT_OUT: Mapping[str, str] = MappingProxyType(
+    {
+        "requests": "requests",
+        "boto3": "boto3",
+        "botocore": "boto3",
+        "dkim": "spotwatch[mail]",
+        "dns": "spotwatch[mail]",
+        "cryptography": "spotwatch[mail]",
+    }
+)
+"""Libraries that the daemon's image does not have, and how pip calls what brings them."""
 _EPILOG = """\b
 Examples:
   spotwatch drill --cloud all                    see it work, here and now
@@ -72,9 +83,19 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; exit 2 on a configuration error, each problem on its own line."""
+    """Run the command line; exit 2 on a configuration error, each problem on its own line.
+
+    A library that is missing is one too: the image of the daemon has only what the daemon needs.
+    """
     try:
         cli()
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _LEFT_OUT:
+            raise
+        mend = f"use the image built with --target full, or pip install {_LEFT_OUT[library]!r}"
+        click.echo(f"spotwatch: this needs {library}, which is not installed here; {mend}", err=True)
+        sys.exit(2)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"spotwatch: {problem}", err=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A podman with a store of its own: it shares no image, no name and no network with the podman of this machine.
+"""A podman with a store of its own: it shares no image, name or network with the podman of this machine.
 
 It is no test, and knows nothing of spotwatch. Nothing stays behind: containers, mounts and the store are gone
 at the end of the `with`.
@@ -36,6 +36,12 @@ image_copy_tmp_dir = "{folder}/copies"
 [network]
 network_config_dir = "{folder}/networks"
 """
+_STORAGE = """
+[storage]
+driver = "overlay"
+graphroot = "{folder}/root"
+runroot = "{folder}/runroot"
+"""
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -69,9 +75,7 @@ class Podman:
         for name in ("copies", "networks"):
             (self._folder / name).mkdir(parents=True)
         (self._folder / "containers.conf").write_text(_SETTINGS.format(folder=self._folder))
-        (self._folder / "storage.conf").write_text(
-            f'[storage]\ndriver = "overlay"\ngraphroot = "{self._folder}/root"\nrunroot = "{self._folder}/runroot"\n'
-        )
+        (self._folder / "storage.conf").write_text(_STORAGE.format(folder=self._folder))
         (self._folder / "registries.conf").write_text("unqualified-search-registries = []\n")
         return self
 

@@ -27,7 +27,12 @@ IMAGE = "localhost/spotwatch:test"
 FULL = "localhost/spotwatch:test-full"
 _SUITE = "bookworm"
 # What CPython's own modules load, and what pip needs to trust an index.
-_PACKAGES = "ca-certificates,libssl3,libsqlite3-0,libffi8,libbz2-1.0,liblzma5,zlib1g,libreadline8,libuuid1,libncursesw6"
+_PACKAGES = ",".join(
+    (
+        *("ca-certificates", "libssl3", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "zlib1g"),
+        *("libreadline8", "libuuid1", "libncursesw6"),
+    )
+)
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 # The official image has no tests, no static library and no bytecode either.
@@ -41,7 +46,7 @@ def load_base(podman: Podman) -> str:
         if not archive.exists():
             _make_base(archive)
     variables = {"PATH": _PATH, "LANG": "C.UTF-8"}
-    # Where packages come from is this machine's business, so it belongs to the base and not to the Dockerfile.
+    # Where packages come from is this machine's business: it belongs to the base, not to the Dockerfile.
     variables |= {name: os.environ[name] for name in ("PIP_INDEX_URL",) if name in os.environ}
     changes = [f"--change=ENV {name}={value}" for name, value in variables.items()]
     podman("import", *changes, '--change=CMD ["python3"]', str(archive), BASE, seconds=120)
@@ -136,9 +141,9 @@ def _add_python(tree: Path) -> None:
 
 @contextmanager
 def _alone(archive: Path) -> Iterator[None]:
-    """Keep other runs from making the same archive."""
+    """Keep other runs from making an archive of the same kind."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with archive.with_suffix(".lock").open("w") as lock:
+    with (CACHE / f"{archive.name.partition('-')[0]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

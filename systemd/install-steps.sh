@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2154
+# The places that install.sh fills and empties, one step each. It chooses nothing: what is wanted is in $units,
+# $drop_ins, $users, $dry_run and $purge, and the files to put are in $here.
+
+VENV=/opt/spotwatch
+COMMAND=/usr/local/bin/spotwatch
+ETC=/etc/spotwatch
+STATE=/var/lib/spotwatch
+UNITS=/etc/systemd/system
+SYSUSERS=/etc/sysusers.d/spotwatch.conf
+RULES=/etc/polkit-1/rules.d/50-spotwatch.rules
+EXAMPLE=spot-train.service
+
+say() { printf '%s\n' "$*"; }
+fail() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+# Do a step, or print it.
+run() {
+    if [ -n "$dry_run" ]; then
+        say "would run: $*"
+    else
+        "$@"
+    fi
+}
+
+# put PATH MODE: make PATH what stdin says, unless it is that already. Tells whether it changed by $put.
+put() {
+    new=$work/new
+    cat >"$new"
+    put=''
+    if [ -f "$1" ] && cmp -s "$new" "$1"; then
+        return
+    fi
+    put=changed
+    if [ -n "$dry_run" ]; then
+        say "would write: $1"
+        return
+    fi
+    mkdir -p "${1%/*}"
+    # Beside it and then into its place, so that nobody reads a half of it.
+    install -m "$2" "$new" "$1.new"
+    mv -f "$1.new" "$1"
+    say "wrote $1"
+}
+
+# drop PATH: remove it, if it is there.
+drop() {
+    if [ -e "$1" ] || [ -L "$1" ]; then
+        run rm -rf -- "$1"
+        [ -n "$dry_run" ] || say "removed $1"
+    fi
+}
+
+# drop_empty FOLDER: remove it, unless somebody keeps something of theirs in it.
+drop_empty() { [ ! -d "$1" ] || [ -n "$(ls -A "$1")" ] || run rmdir "$1"; }
+
+has_word() { case " $1 " in *" $2 "*) return 0 ;; *) return 1 ;; esac }
+user_exists() { getent passwd "$1" >/dev/null; }
+with_suffix() { case $1 in *.service) say "$1" ;; *) say "$1.service" ;; esac }
+
+install_command() {
+    if [ -e "$COMMAND" ] && [ "$(readlink "$COMMAND")" != "$VENV/bin/spotwatch" ]; then
+        say "kept $COMMAND, which is not ours; the command is $VENV/bin/spotwatch"
+    elif [ ! -L "$COMMAND" ]; then
+        run mkdir -p "${COMMAND%/*}"
+        run ln -s "$VENV/bin/spotwatch" "$COMMAND"
+    fi
+}
+
+# The daemon's user, and the trainers' in its group.
+install_users() {
+    cp "$here/sysusers.conf" "$work/sysusers"
+    [ -z "$made_user" ] || say "u $made_user - \"training runs\"" >>"$work/sysusers"
+    put "$SYSUSERS" 644 <"$work/sysusers"
+    [ -z "$put" ] || run systemd-sysusers "$SYSUSERS"
+    for user in $users; do
+        # For `spotwatch check` and `status`; the trainer's unit names the group itself.
+        if [ "$user" != root ] && ! has_word "$(id -nG "$user" 2>/dev/null || true)" spotwatch; then
+            run usermod --append --groups spotwatch "$user"
+        fi
+    done
+}
+
+install_units() {
+    put "$UNITS/spotwatch.service" 644 <"$here/spotwatch.service"
+    restart=$restart$put
+    for path in "$here"/spotwatch.service.d/*.conf; do
+        name=${path##*/}
+        if has_word "$drop_ins" "${name%.conf}"; then
+            put "$UNITS/spotwatch.service.d/$name" 644 <"$path"
+            restart=$restart$put
+        elif [ -f "$UNITS/spotwatch.service.d/$name" ]; then
+            drop "$UNITS/spotwatch.service.d/$name"
+            restart=yes
+        fi
+    done
+    for unit in $units; do
+        if [ "$unit" != "$EXAMPLE" ]; then
+            put "$UNITS/$unit.d/50-spotwatch.conf" 644 <"$here/trainer.conf"
+        elif [ ! -f "$UNITS/$unit" ]; then
+            example >"$work/example"
+            put "$UNITS/$unit" 644 <"$work/example"
+        elif ! example | cmp -s - "$UNITS/$unit"; then
+            say "kept $UNITS/$unit as you made it"
+        fi
+    done
+}
+example() { sed "s/^User=trainer\$/User=${trainer_user:-trainer}/" "$here/$EXAMPLE"; }
+
+install_rules() {
+    if has_word "$drop_ins" as-root; then
+        drop "$RULES"
+        return
+    fi
+    list=''
+    for unit in $units; do
+        # A backslash is one of a unit's characters: doubled for JavaScript, and again for sed.
+        list="$list${list:+, }\"$(printf %s "$unit" | sed 's/\\/\\\\\\\\/g')\""
+    done
+    sed "s/var units = .*/var units = [$list];/" "$here/50-spotwatch.rules" >"$work/rules"
+    put "$RULES" 644 <"$work/rules"
+}
+
+install_configuration() {
+    if [ -f "$ETC/spotwatch.toml" ]; then
+        for unit in $units; do
+            grep -qF "${unit%.service}" "$ETC/spotwatch.toml" ||
+                say "kept $ETC/spotwatch.toml as you made it; it does not name $unit"
+        done
+        return
+    fi
+    {
+        say "# Every setting and its value: spotwatch run --print-config. Secrets do not belong in here."
+        for unit in $units; do
+            printf '\n[[target]]\nunit = "%s"\n' "$(printf %s "$unit" | sed 's/\\/\\\\/g')"
+        done
+    } >"$work/configuration"
+    put "$ETC/spotwatch.toml" 644 <"$work/configuration"
+}
+
+remove_all() {
+    [ ! -f "$UNITS/spotwatch.service" ] || run systemctl --quiet disable --now spotwatch.service
+    for unit in $units; do
+        drop "$UNITS/$unit.d/50-spotwatch.conf"
+        drop_empty "$UNITS/$unit.d"
+    done
+    if [ -f "$UNITS/$EXAMPLE" ] && example | cmp -s - "$UNITS/$EXAMPLE"; then
+        run systemctl --quiet disable "$EXAMPLE"
+        drop "$UNITS/$EXAMPLE"
+    elif [ -f "$UNITS/$EXAMPLE" ]; then
+        say "kept $UNITS/$EXAMPLE, which you edited; take SupplementaryGroups=spotwatch out of it"
+    fi
+    for path in "$here"/spotwatch.service.d/*.conf; do
+        drop "$UNITS/spotwatch.service.d/${path##*/}"
+    done
+    drop_empty "$UNITS/spotwatch.service.d"
+    drop "$UNITS/spotwatch.service"
+    drop "$RULES"
+    [ "$(readlink "$COMMAND" || true)" != "$VENV/bin/spotwatch" ] || drop "$COMMAND"
+    drop /run/spotwatch
+    run systemctl daemon-reload
+    if [ -n "$purge" ]; then
+        drop "$ETC"
+        drop "$STATE"
+        [ ! -f "$SYSUSERS" ] || while read -r kind user _; do
+            [ "$kind" = u ] || continue
+            ! user_exists "$user" || run userdel "$user"
+            ! getent group "$user" >/dev/null || run groupdel "$user"
+        done <"$SYSUSERS"
+        drop "$SYSUSERS"
+    else
+        say "kept $ETC, $STATE and the user they belong to; --purge removes them too"
+    fi
+    drop "$VENV"
+}

@@ -1,0 +1,256 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs, updates or removes the watch on this machine; docs/virtual-machine.md says what it makes. A step that
+# is done already is not done again, and what you edited stays. The braces at the end let an update replace this
+# file while it runs.
+set -eu
+umask 022
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+# shellcheck source=systemd/install-steps.sh
+. "$here/install-steps.sh"
+
+usage() {
+    cat <<'END'
+usage: sudo systemd/install.sh [option]...
+
+  --trainer-user USER  who trains; default: User= of the units, or for spot-train.service `trainer`, who is made
+  --unit NAME          the trainer's unit, to be stopped and started; may be repeated; default: spot-train.service
+  --with NAME          a drop-in of spotwatch.service.d: processes, tmp-flag, as-root; may be repeated; or none
+  --extras NAME,...    of the package: mail, fast
+  --python PATH        Python 3.11 or later; default: the newest that is found
+  --from PATH          a wheel or a checkout; default: the checkout this file lies in, else PyPI
+  --dry-run            print every step, do none
+  --uninstall          remove all of it, but configuration and state
+  --purge              remove these too, with the users that were made
+
+What was chosen once is kept by later runs: `sudo systemd/install.sh` alone is the update.
+END
+}
+
+misuse() {
+    printf 'install.sh: %s; try --help\n' "$*" >&2
+    exit 2
+}
+
+read_options() {
+    units='' drop_ins='' extras='' trainer_user='' python='' from='' dry_run='' uninstall='' purge=''
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --trainer-user | --unit | --with | --extras | --python | --from)
+                [ $# -ge 2 ] && [ -n "$2" ] || misuse "$1 needs a value"
+                ;;
+        esac
+        case $1 in
+            --trainer-user) trainer_user=$2 && shift ;;
+            --unit) units="${units:+$units }$(with_suffix "$2")" && shift ;;
+            --with) drop_ins="${drop_ins:+$drop_ins }${2%.conf}" && shift ;;
+            --extras) extras=$2 && shift ;;
+            --python) python=$2 && shift ;;
+            --from) from=$2 && shift ;;
+            --dry-run) dry_run=yes ;;
+            --uninstall) uninstall=yes ;;
+            --purge) uninstall=yes purge=yes ;;
+            --help | -h) usage && exit 0 ;;
+            *) misuse "unknown option $1" ;;
+        esac
+        shift
+    done
+    case "$units$trainer_user$extras" in
+        *[!A-Za-z0-9:_.@\\,\ -]*) misuse "a unit, user or extra has a character that none may have" ;;
+    esac
+    for name in $drop_ins; do
+        [ "$name" = none ] || [ -f "$here/spotwatch.service.d/$name.conf" ] || misuse "there is no drop-in $name"
+    done
+}
+
+# What an earlier run was told goes for this one, where this one is told nothing.
+recall() {
+    old_units='' old_drop_ins='' old_extras='' old_user='' old_source=''
+    # shellcheck source=/dev/null
+    [ ! -f "$VENV/install.options" ] || . "$VENV/install.options"
+    : "${units:=$old_units}" "${drop_ins:=$old_drop_ins}" "${extras:=$old_extras}" "${trainer_user:=$old_user}"
+    : "${units:=$EXAMPLE}"
+}
+
+remember() {
+    printf "old_%s='%s'\n" units "$units" drop_ins "$drop_ins" extras "$extras" user "$trainer_user" \
+        source "$source_sum" >"$work/options"
+    put "$VENV/install.options" 644 <"$work/options" >/dev/null
+}
+
+check_machine() {
+    [ -n "$dry_run" ] || [ "$(id -u)" -eq 0 ] || fail "run it as root: sudo $0"
+    [ -d /run/systemd/system ] || fail "this machine is not run by systemd; in a container read docs/container.md"
+    for tool in systemctl systemd-sysusers setpriv getent usermod cmp; do
+        command -v "$tool" >/dev/null || fail "there is no $tool on this machine, and it is needed"
+    done
+}
+
+check_polkit() {
+    if has_word "$drop_ins" as-root; then
+        return
+    fi
+    version=$(pkaction --version 2>/dev/null | sed 's/.* //') || true
+    [ -n "$version" ] || fail "there is no polkit on this machine, and without it the daemon's user may not stop" \
+        "$units: install it (apt install polkitd, dnf install polkit), or run the daemon as root: --with as-root"
+    case $version in
+        0.*) [ "${version#0.}" -ge 106 ] || fail "polkit $version knows no rules in JavaScript; use --with as-root" ;;
+    esac
+}
+
+# Finds the interpreter for the daemon.
+check_python() {
+    if [ -z "$python" ]; then
+        for name in python3 python3.13 python3.12 python3.11; do
+            python=$(command -v "$name" || true)
+            [ -z "$python" ] || ! is_new "$python" || break
+        done
+    fi
+    command -v "$python" >/dev/null || fail "there is no Python at ${python:-any usual place}: --python PATH"
+    is_new "$python" || fail "$python is $("$python" --version 2>&1), and 3.11 is the oldest that will do: --python PATH"
+    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$python cannot make virtual environments: apt install python3-venv, or --python PATH"
+    lies=$("$python" -c 'import os, sys; print(os.path.realpath(sys.base_prefix) + "/")')
+    case $lies in
+        /home/* | /root/* | /tmp/* | /var/tmp/*)
+            has_word "$drop_ins" as-root || fail "$python lies in $lies, which is hidden from the daemon:" \
+                "give --python one of the system, or --with as-root"
+            ;;
+    esac
+}
+is_new() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# Who trains, for the group; and whether that user is ours to make.
+choose_users() {
+    users=$trainer_user made_user=''
+    if [ "$units" = "$EXAMPLE" ]; then
+        : "${users:=trainer}"
+        trainer_user=$users
+        if grep -qs "^u $users " "$SYSUSERS" || { [ "$users" = trainer ] && ! user_exists trainer; }; then
+            made_user=$users
+        fi
+    elif [ -z "$users" ]; then
+        for unit in $units; do
+            [ "$(systemctl show --property=LoadState --value -- "$unit")" = loaded ] ||
+                fail "there is no unit $unit; make it first"
+            users="$users $(systemctl show --property=User --value -- "$unit")"
+        done
+    fi
+    for user in $users; do
+        [ "$user" = "$made_user" ] || user_exists "$user" ||
+            fail "there is no user $user; make it: useradd --system $user"
+    done
+}
+
+choose_source() {
+    if [ -z "$from" ] && grep -qs '^name = "spotwatch"' "$here/../pyproject.toml"; then
+        from=$here/..
+    fi
+    source_sum=''
+    if [ -n "$from" ]; then
+        [ -e "$from" ] || fail "there is no $from"
+        from=$(realpath "$from")
+        if [ -d "$from" ]; then
+            [ -f "$from/pyproject.toml" ] || fail "$from is no checkout: it has no pyproject.toml"
+            # A copy: building leaves files behind, and here they would be root's.
+            mkdir "$work/source"
+            for name in pyproject.toml README.md LICENSE spotwatch systemd; do
+                cp -RL "$from/$name" "$work/source/"
+            done
+            find "$work/source" -name __pycache__ -prune -exec rm -rf {} +
+            source_sum=$(cd "$work/source" && find . -type f -exec cksum {} + | sort | cksum)
+            from=$work/source
+        else
+            source_sum=$(cksum <"$from")
+        fi
+        source_sum="$source_sum $extras"
+    fi
+}
+
+install_package() {
+    if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+        run "$python" -m venv --clear "$VENV"
+        old_source=''
+        restart=yes
+    fi
+    if [ -z "$from" ]; then
+        before=$(pip freeze 2>/dev/null || true)
+        run pip install --upgrade "spotwatch${extras:+[$extras]}"
+        [ "$before" = "$(pip freeze 2>/dev/null || true)" ] || restart=yes
+    elif [ "$source_sum" != "$old_source" ]; then
+        if [ -d "$from" ]; then
+            run pip wheel --no-deps --wheel-dir "$work/wheel" "$from"
+            [ -n "$dry_run" ] || from=$(find "$work/wheel" -name '*.whl')
+        fi
+        # The same version is not always the same code.
+        run pip install --force-reinstall --no-deps "$from"
+        run pip install "$from${extras:+[$extras]}"
+        restart=yes
+    fi
+    [ -z "$restart" ] || [ -n "$dry_run" ] || say "installed $("$VENV/bin/spotwatch" --version)"
+}
+pip() { "$VENV/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
+
+start() {
+    run systemctl daemon-reload
+    run systemctl --quiet enable spotwatch.service
+    if [ -n "$restart" ] || ! systemctl --quiet is-active spotwatch.service; then
+        run systemctl restart spotwatch.service ||
+            fail "the daemon does not start; journalctl -u spotwatch -n 20 says why"
+    fi
+}
+
+# Ask as the daemon's own user, with its secrets: root may do more than it.
+show_check() {
+    say "" "spotwatch check:"
+    if has_word "$drop_ins" as-root; then
+        "$VENV/bin/spotwatch" check || true
+    else
+        CREDENTIALS_DIRECTORY=/run/credentials/spotwatch.service HOME=/ setpriv --reuid=spotwatch --regid=spotwatch \
+            --init-groups "$VENV/bin/spotwatch" check || true
+    fi
+}
+
+install_all() {
+    check_polkit
+    check_python
+    choose_users
+    choose_source
+    restart=''
+    install_package
+    install_command
+    install_users
+    install_configuration
+    install_units
+    install_rules
+    remember
+    start
+    [ -n "$dry_run" ] || show_check
+    say ""
+    if [ "$units" = "$EXAMPLE" ]; then
+        say "Next: set WorkingDirectory and ExecStart in $UNITS/$EXAMPLE, then"
+        say "systemctl daemon-reload && systemctl enable --now spot-train"
+    else
+        say "Next: restart the trainer when it suits you, so that it has the group spotwatch:"
+        say "systemctl restart $units"
+    fi
+}
+
+main() {
+    read_options "$@"
+    check_machine
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM
+    recall
+    if [ -n "$uninstall" ]; then
+        remove_all
+    else
+        install_all
+    fi
+}
+
+{
+    main "$@"
+    exit
+}

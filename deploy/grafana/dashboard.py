@@ -30,7 +30,7 @@ ANNOTATIONS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ),
     (
         "stop ordered",
-        f'sum by (instance) (spotwatch_open_cases{{{CHOSEN},phase="stopping"}}) > 0',
+        f'sum by (instance) (spotwatch_open_cases{{{CHOSEN},phase=~"stopping|stopped"}}) > 0',
         "red",
         "{{instance}}: told to save and exit",
         {},

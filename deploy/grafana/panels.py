@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import bargauge, dashboard, prometheus, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 

@@ -156,8 +156,8 @@ def reclaims() -> list[Any]:
         states(
             Text(
                 title="What spotwatch has ordered",
-                about="A row for each machine that had a notice in the time shown: noticed, told to save, saved. "
-                "Red that reaches the deadline is a save that came too late.",
+                about="A row for each machine that had a notice in the time shown: noticed, told to save, "
+                "saved. Red that reaches the deadline is a save that came too late.",
                 nothing="No notice in this time.",
             ),
             Query(_states("spotwatch_open_cases", "phase", CASE_STATES)),
@@ -167,8 +167,8 @@ def reclaims() -> list[Any]:
         states(
             Text(
                 title="What the trainer does",
-                about="The same machines: what their trainer says of itself. After `durable` the checkpoint was "
-                "read back; then it exits. A silent one keeps its last word.",
+                about="The same machines: what their trainer says of itself. After `durable` the checkpoint "
+                "was read back; then it exits. A silent one keeps its last word.",
                 nothing="No notice in this time.",
             ),
             Query(_states("spotwatch_trainer_phase", "phase", TRAINER_STATES)),

@@ -156,6 +156,12 @@ class Machine:
             check=False,
         )
 
+    def begin(self, *command: str) -> subprocess.Popen[bytes]:
+        """Begin `command` inside, for one that takes its time; the caller waits for it."""
+        return subprocess.Popen(
+            ["nsenter", f"--target={self._leader}", "--all", *command], stdin=subprocess.DEVNULL
+        )
+
     def check(self, *command: str, user: str = "") -> str:
         """Run `command` inside, as `user` with all groups of theirs, and return what it printed.
 

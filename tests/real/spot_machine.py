@@ -63,6 +63,7 @@ class SpotMachine:
         train: str = "",
         watch: str = "",
         is_root: bool = False,
+        starts: bool = True,
     ) -> None:
         """Install both units and start them, first the daemon.
 
@@ -72,6 +73,7 @@ class SpotMachine:
             train: further lines of the trainer's [Service].
             watch: further lines of the daemon's [Service].
             is_root: all as root, instead of the users that the units name.
+            starts: False: the units are only installed.
         """
         machine = self.machine
         (machine.shared / "spotwatch.toml").write_text(f'{settings}[[target]]\nunit = "{TRAIN}"\n')
@@ -88,8 +90,9 @@ class SpotMachine:
             "[Service]\nWorkingDirectory=/shared/run\nRestartSec=1\nEnvironment=OMP_NUM_THREADS=1\n"
             f"ExecStart=\nExecStart={trainer}\n{OUR_BOOT}{'User=root' if is_root else ''}\n{train}",
         )
-        self.start(WATCH)
-        self.start(TRAIN)
+        if starts:
+            self.start(WATCH)
+            self.start(TRAIN)
 
     def start(self, unit: str) -> None:
         """Start `unit`, and wait for the job."""
@@ -119,6 +122,11 @@ class SpotMachine:
         """Return the daemon's status document."""
         document: dict[str, Any] = json.loads(self.spotwatch("status", "--json"))
         return document
+
+    def plans(self) -> list[tuple[str, str]]:
+        """Return id and moment of the planned stop, once for each case in force."""
+        document = self.status()
+        return [(case["id"], document["plan"]["stop"]["at"]) for case in document["cases"]]
 
     def orders(self) -> list[dict[str, Any]]:
         """Return the orders of the status document, the oldest first."""
@@ -154,12 +162,12 @@ class SpotMachine:
         return rows
 
     def trace(self) -> list[tuple[int, int]]:
-        """Return (step, pid) for each step that a TORCH_TRAINER has executed."""
+        """Return (step, pid or rank) for each step that a trainer of `examples/` has executed."""
         path = self.run_dir / "trace"
         if not path.exists():
             return []
         rows = (line.split() for line in path.read_text(encoding="ascii").splitlines())
-        return [(int(step), int(pid)) for step, pid in rows]
+        return [(int(step), int(who)) for step, who, *_ in rows]
 
 
 def last_line(path: Path) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud takes the machine back, and thinks better of it: both units, a torch trainer, from notice to new start."""
+"""A cloud takes the machine back and thinks better of it: both units and torch, from notice to new start."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ RUN ["sh", "deploy/container/install.sh", "full"]
 FROM ${PYTHON_IMAGE} AS runtime
 ARG VERSION=0.1.0
 ARG REVISION=""
+ARG SOURCE=""
 # /run/spotwatch is where a volume goes that the trainer mounts too. Like /tmp it is open and sticky, as an emptyDir
 # is open, so that the daemon may have any uid; the folder that it makes in it is its own.
 # Group 0 is for platforms that choose the uid: OpenShift's is in no file, and in group 0.
@@ -36,8 +37,7 @@ RUN set -eu; \
         -x '/(idlelib|lib2to3|pydoc_data|site-packages|tkinter|turtledemo)/' /usr/local/lib/python3.*; \
     echo "spotwatch:x:65532:65532:spotwatch:/nonexistent:/usr/sbin/nologin" >> /etc/passwd; \
     echo "spotwatch:x:65532:" >> /etc/group; \
-    install -d -m 1777 /run/spotwatch; \
-    install -d -m 0770 -o 65532 -g 0 /var/lib/spotwatch; \
+    install -d -m 1777 /run/spotwatch /var/lib/spotwatch; \
     install -d -m 0755 /etc/spotwatch
 ENV PATH=/opt/spotwatch/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -53,7 +53,7 @@ ENTRYPOINT ["spotwatch"]
 CMD ["run"]
 LABEL org.opencontainers.image.title="spotwatch" \
       org.opencontainers.image.description="Turns a cloud's reclaim notice into a checkpoint that is proven to be safe." \
-      org.opencontainers.image.source="https://github.com/spotwatch/spotwatch" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -82,7 +82,7 @@ class Podman:
     def __exit__(self, *_: object) -> None:
         """End its containers and remove all that it has made."""
         self("pod", "rm", "--all", "--force", "--time=1", check=False)
-        self("rm", "--all", "--force", "--time=1", check=False)
+        self("rm", "--all", "--force", "--depend", "--time=1", check=False)
         for mounted in sorted(_mounts_below(self._folder), reverse=True):
             subprocess.run(["umount", "--lazy", str(mounted)], check=True, capture_output=True)
         shutil.rmtree(self._folder)

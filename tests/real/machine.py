@@ -29,7 +29,8 @@ POLKIT_RULES = Path("/etc/polkit-1/rules.d/50-spotwatch.rules")
 # Empty, as on the first boot of an image: volatile keeps /usr of this machine and nothing else of it.
 _OPTIONS = ("--quiet", "--directory=/", "--volatile=yes", "--boot", "--register=no", "--keep-unit")
 
-# What outlives a reboot; of /usr the one place that an install writes to. /root is named to be open: an interpreter may lie in there, and all users run it.
+# What outlives a reboot; of /usr the one place that an install writes to. /root is named to be open: an
+# interpreter may lie in there, and all users run it.
 _KEPT = ("etc", "opt", "root", "usr/local/bin", "var/lib", "var/log/journal")
 
 OUR_BOOT = "BindReadOnlyPaths=/run/boot-id:/proc/sys/kernel/random/boot_id\n"
@@ -146,13 +147,13 @@ class Machine:
             return 0
         return int(children[0]) if inside != outside else 0
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run `command` inside and return how it went; 15 s at most."""
+    def run(self, *command: str, seconds: float = 15) -> subprocess.CompletedProcess[str]:
+        """Run `command` inside and return how it went; `seconds` at most."""
         return subprocess.run(
             ["nsenter", f"--target={self._leader}", "--all", *command],
             capture_output=True,
             text=True,
-            timeout=15,
+            timeout=seconds,
             check=False,
         )
 

@@ -4,7 +4,7 @@
 Each step's batch is a function of the step, and each rank takes its share of it, so that a run may go on with
 another number of ranks. The lines of spotwatch are those of one rank; ranks agree by themselves.
 
-    torchrun --nproc-per-node 2 examples/recipes/train_ranks.py --url s3://bucket/checkpoints --run-id sweep-01
+    torchrun --nproc-per-node 2 train_ranks.py --url s3://bucket/checkpoints --run-id sweep-01
 """
 
 from __future__ import annotations

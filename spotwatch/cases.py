@@ -12,21 +12,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from spotwatch.deadlines import bounded_seconds, latest_end, on_both_clocks, plannable
 from spotwatch.errors import SpotwatchError
 from spotwatch.model import Event, Evidence, Kind, Notice, from_rfc3339, to_rfc3339
 from spotwatch.policy import CaseView
 from spotwatch.records import as_moment
 
-STALE_SECONDS = 300.0
-"""Present at the first poll and this far past by the server's own Date: left over, not acted upon.
-
-AWS leaves the original time in the metadata after a failed termination (EC2 User Guide, "Spot Instance
-interruption notices", read 2026-11-29)."""
 NEW_AFTER_SECONDS = 60.0
 JITTER_SECONDS = 1.5
 """Clouds round their times to the second; so small a change is none."""
-SKEW_SECONDS = 5.0
-"""Two clocks this near are both right: an HTTP Date is in whole seconds, and was on its way."""
 SLEW_SECONDS = 0.5
 """So far a wall clock drifts or is slewed without having been set: the deadline stays as given, and each
 order of a case names the same one."""
@@ -161,8 +155,10 @@ class Case:
     def view(self, *, now: datetime, boot: float) -> CaseView:
         """Return this case in terms of the present wall clock, whichever clock has been stepped."""
         deadline = self.deadline
+        if deadline is not None:
+            deadline = plannable(deadline, now)
         if deadline is not None and self.deadline_boot is not None:
-            by_boot = now + timedelta(seconds=self.deadline_boot - boot)
+            by_boot = now + timedelta(seconds=bounded_seconds(self.deadline_boot - boot))
             if (deadline - by_boot).total_seconds() > SLEW_SECONDS:
                 deadline = by_boot
         flushed = self.last_flush_boot
@@ -238,48 +234,6 @@ class Change:
     replans: int
 
 
-def clamped(
-    notice: Notice, *, now: datetime, boot: float, skew_seconds: float = 0.0
-) -> tuple[datetime | None, float | None]:
-    """Return the deadline on both clocks, never farther from now than the cloud's documented window.
-
-    Args:
-        notice: gives the deadline in the cloud's time.
-        now: our wall clock.
-        boot: our boot clock.
-        skew_seconds: how much later it is by the cloud's clock; the clock that is ahead counts.
-    """
-    if notice.deadline is None:
-        return None, None
-    given = (notice.deadline - now).total_seconds()
-    seconds = given - max(0.0, skew_seconds)
-    if notice.window_seconds is not None:
-        seconds = min(seconds, notice.window_seconds)
-    # The cloud's own moment where nothing changes it: on the way over seconds, a microsecond would be lost.
-    return notice.deadline if seconds == given else now + timedelta(seconds=seconds), boot + seconds
-
-
-def latest_end(notice: Notice, *, now: datetime, boot: float, skew_seconds: float) -> float | None:
-    """Return when the machine ends on the boot clock, by the one of both wall clocks that gives it longer."""
-    if notice.deadline is None:
-        return None
-    seconds = (notice.deadline - now).total_seconds() - min(0.0, skew_seconds)
-    return boot + (seconds if notice.window_seconds is None else min(seconds, notice.window_seconds))
-
-
-def skew(now: datetime, server_at: datetime | None) -> float:
-    """Return how far our wall clock is behind the server's, in seconds; a few are a slow answer, and none."""
-    behind = 0.0 if server_at is None else (server_at - now).total_seconds()
-    return behind if abs(behind) > SKEW_SECONDS else 0.0
-
-
-def is_stale(notice: Notice, server_at: datetime) -> bool:
-    """Tell whether a notice found at the first poll is one that the cloud left behind."""
-    if notice.deadline is None or notice.kind is not Kind.RECLAIM or notice.has_started:
-        return False
-    return (server_at - notice.deadline).total_seconds() > STALE_SECONDS
-
-
 def merge(
     case: Case, notice: Notice, *, now: datetime, boot: float, skew_seconds: float = 0.0
 ) -> Change | None:
@@ -297,7 +251,7 @@ def merge(
         sole_resource=notice.sole_resource,
         seen_at=old.seen_at,
     )
-    deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=skew_seconds)
+    deadline, deadline_boot = on_both_clocks(notice, now=now, boot=boot, skew_seconds=skew_seconds)
     is_earlier = False
     if is_graver and deadline is None and notice.kind is Kind.RECLAIM:
         # The machine goes, and nobody says when: whatever time was given before is not to be waited for.
@@ -305,7 +259,7 @@ def merge(
     elif deadline is None or deadline_boot is None or (case.deadline is None and not is_graver):
         deadline, deadline_boot = case.deadline, case.deadline_boot
         if case.deadline is None and notice.deadline is not None and old.kind is Kind.MAINTENANCE:
-            deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=skew_seconds)
+            deadline, deadline_boot = on_both_clocks(notice, now=now, boot=boot, skew_seconds=skew_seconds)
             is_earlier = True
     elif case.deadline_boot is not None:
         # The same time again is not an earlier one, though a clock that was set makes it look so.

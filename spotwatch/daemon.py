@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spotwatch import surroundings
@@ -68,6 +68,7 @@ class Daemon:
         self._is_told_to_end = False
         self._child: Child | None = None
         self._last_tick = clock.monotonic()
+        self._failing_seconds: Callable[[], float] = lambda: 0.0
 
     async def serve(self) -> int:
         """Run until told to end, and return the exit code.
@@ -107,7 +108,8 @@ class Daemon:
         return 0
 
     async def _run(self, parts: Assembly) -> int:
-        await parts.runner.give_overdue_stop()
+        await parts.runner.attempt(parts.runner.give_overdue_stop)
+        self._failing_seconds = parts.runner.failing_seconds
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self._tick(parts), name="runner")]
             for watcher in parts.watchers:
@@ -151,7 +153,9 @@ class Daemon:
             tasks.create_task(parts.runner.run())
 
     def _is_healthy(self) -> bool:
-        return self._clock.monotonic() - self._last_tick < HEALTHY_SECONDS
+        """Tell whether the loop turns, and what is due can be carried out."""
+        is_turning = self._clock.monotonic() - self._last_tick < HEALTHY_SECONDS
+        return is_turning and self._failing_seconds() < HEALTHY_SECONDS
 
     async def _feed_watchdog(self, seconds: float) -> None:
         while True:
@@ -289,7 +293,7 @@ class Daemon:
                 await self._wait_for_the_last_answer(parts)
         was_started = self._child is not None and (self._child.pid or self._child.exit_code is not None)
         code = await self._child.wait() if self._child is not None and was_started else None
-        await parts.runner.tick()
+        await parts.runner.attempt(parts.runner.tick)
         if self._child is not None:
             return exit_code(parts, code)
         return exit_code(parts, None) if self._options.exits_with_trainer else 0

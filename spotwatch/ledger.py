@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotwatch.cases import STOP_PHASES, Case, Phase, clamped, is_stale, latest_end, merge, skew
+from spotwatch.cases import STOP_PHASES, Case, Phase, merge
 from spotwatch.clock import Clock
+from spotwatch.deadlines import is_stale, latest_end, on_both_clocks, skew
 from spotwatch.errors import SpotwatchError
 from spotwatch.model import Answer, Do, Event, Kind, Notice, Step
 from spotwatch.policy import CaseView, MeasuredSave, Progress
@@ -145,7 +146,7 @@ class Ledger:
 
     def _open(self, notice: Notice, *, behind_by: float, is_left_over: bool) -> bool:
         now, boot = self._clock.now(), self._clock.boot()
-        deadline, deadline_boot = clamped(notice, now=now, boot=boot, skew_seconds=behind_by)
+        deadline, deadline_boot = on_both_clocks(notice, now=now, boot=boot, skew_seconds=behind_by)
         self.record(
             "notice_stale" if is_left_over else "noticed",
             case=notice.id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +45,7 @@ class Runner:
         self._orphan_until = parts.clock.monotonic() + ORPHAN_SECONDS
         self._acting = asyncio.Lock()
         self._failed_with = ""
+        self._failing_since: float | None = None
         self.delivery = Delivery(parts)
         self.plan = Plan()
         parts.ledger.subscribe(self._on_event)
@@ -56,17 +58,29 @@ class Runner:
         """Tick until cancelled; an error in one tick is told and does not end the loop."""
         while True:
             self._wake.clear()
-            try:
-                await self.tick()
-            except Exception as error:  # noqa: BLE001 - the next tick must come
-                self._tell_unexpected(error)
-            else:
-                self._failed_with = ""
+            await self.attempt(self.tick)
             try:
                 async with asyncio.timeout(self._seconds_to_next_tick()):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def attempt(self, deed: Callable[[], Awaitable[None]]) -> None:
+        """Do what a tick does; an error is told and counted against us, and ends nothing."""
+        try:
+            await deed()
+        except Exception as error:  # noqa: BLE001 - the next tick must come
+            if self._failing_since is None:
+                self._failing_since = self._p.clock.monotonic()
+            self._tell_unexpected(error)
+        else:
+            self._failing_since = None
+            self._failed_with = ""
+
+    def failing_seconds(self) -> float:
+        """Return for how long each tick has failed, 0 when the last one did not."""
+        since = self._failing_since
+        return 0.0 if since is None else self._p.clock.monotonic() - since
 
     def _tell_unexpected(self, error: Exception) -> None:
         """Tell it once per change: a tick that fails comes again five times a second."""

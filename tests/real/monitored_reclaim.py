@@ -38,6 +38,7 @@ class Pace:
     every_steps: int = 60
     before_seconds: float = 4.0
     """From the first durable save that was seen to the notice."""
+    trainer: Path = ROOT / "examples/train.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class _Machine:
     def start_trainer(self, store: Path, pidfile: Path, pace: Pace) -> subprocess.Popen[bytes]:
         trainer = self._start(
             "trainer",
-            *(str(ROOT / "examples/train.py"), "--url", str(store), "--run-id", "run"),
+            *(str(pace.trainer), "--url", str(store), "--run-id", "run"),
             *("--every-steps", str(pace.every_steps), "--step-seconds", f"{pace.step_seconds:g}"),
             *("--total-steps", "1000000"),
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example trainer under Ray Train: a stop ends all workers at one step, and Ray starts them again.
 
-Each node runs `spotwatch run`; the workers meet its files in SPOTWATCH_RUNTIME_DIR. A worker trains in a thread,
-where no signal arrives, so that the files are all it hears.
+Each node runs `spotwatch run`. Its files, in SPOTWATCH_RUNTIME_DIR, are all that a worker hears: it trains in
+a thread, where no signal arrives.
 
     python ray_train.py --url s3://bucket/checkpoints --run-id sweep-01 --workers 2
 """
@@ -13,10 +13,10 @@ import argparse
 import time
 from typing import Any
 
-import ray
-import ray.train
+import ray  # type: ignore[import-not-found]  # 600 MB, and not installed where types are checked
+import ray.train  # type: ignore[import-not-found]
 import torch
-from ray.train.torch import TorchTrainer, get_device, prepare_model
+from ray.train.torch import TorchTrainer, get_device, prepare_model  # type: ignore[import-not-found]
 from torch import nn
 
 from spotwatch.train import Checkpointer  # <- spotwatch

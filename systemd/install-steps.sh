@@ -76,7 +76,8 @@ install_users() {
     cp "$here/sysusers.conf" "$work/sysusers"
     [ -z "$made_user" ] || say "u $made_user - \"training runs\"" >>"$work/sysusers"
     put "$SYSUSERS" 644 <"$work/sysusers"
-    [ -z "$put" ] || run systemd-sysusers "$SYSUSERS"
+    # Also when the file was there: a user of it may be gone.
+    run systemd-sysusers "$SYSUSERS"
     for user in $users; do
         # For `spotwatch check` and `status`; the trainer's unit names the group itself.
         if [ "$user" != root ] && ! has_word "$(id -nG "$user" 2>/dev/null || true)" spotwatch; then
@@ -109,7 +110,7 @@ install_units() {
         fi
     done
 }
-example() { sed "s/^User=trainer\$/User=${trainer_user:-trainer}/" "$here/$EXAMPLE"; }
+example() { sed "s/^User=trainer\$/User=$trainer_user/" "$here/$EXAMPLE"; }
 
 install_rules() {
     if has_word "$drop_ins" as-root; then
@@ -166,14 +167,30 @@ remove_all() {
     if [ -n "$purge" ]; then
         drop "$ETC"
         drop "$STATE"
-        [ ! -f "$SYSUSERS" ] || while read -r kind user _; do
-            [ "$kind" = u ] || continue
-            ! user_exists "$user" || run userdel "$user"
-            ! getent group "$user" >/dev/null || run groupdel "$user"
-        done <"$SYSUSERS"
-        drop "$SYSUSERS"
+        remove_users
     else
         say "kept $ETC, $STATE and the user they belong to; --purge removes them too"
     fi
     drop "$VENV"
+}
+
+# Those that were made here, as the file that made them says.
+remove_users() {
+    [ -f "$SYSUSERS" ] || return 0
+    in_use=''
+    while read -r kind user _; do
+        if [ "$kind" != u ] || ! user_exists "$user"; then
+            continue
+        fi
+        if run userdel "$user"; then
+            ! getent group "$user" >/dev/null || run groupdel "$user"
+        else
+            in_use="$in_use $user"
+        fi
+    done <"$SYSUSERS"
+    if [ -n "$in_use" ]; then
+        say "kept$in_use and $SYSUSERS; --purge again once nothing runs as that user"
+    else
+        drop "$SYSUSERS"
+    fi
 }

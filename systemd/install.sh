@@ -13,7 +13,7 @@ usage() {
     cat <<'END'
 usage: sudo systemd/install.sh [option]...
 
-  --trainer-user USER  who trains; default: User= of the units, or for spot-train.service `trainer`, who is made
+  --trainer-user USER  of our spot-train.service; default: trainer, who is made
   --unit NAME          the trainer's unit, to be stopped and started; may be repeated; default: spot-train.service
   --with NAME          a drop-in of spotwatch.service.d: processes, tmp-flag, as-root; may be repeated; or none
   --extras NAME,...    of the package: mail, fast
@@ -69,7 +69,7 @@ recall() {
     # shellcheck source=/dev/null
     [ ! -f "$VENV/install.options" ] || . "$VENV/install.options"
     : "${units:=$old_units}" "${drop_ins:=$old_drop_ins}" "${extras:=$old_extras}" "${trainer_user:=$old_user}"
-    : "${units:=$EXAMPLE}"
+    : "${units:=$EXAMPLE}" "${trainer_user:=trainer}"
 }
 
 remember() {
@@ -122,19 +122,18 @@ is_new() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/nul
 
 # Who trains, for the group; and whether that user is ours to make.
 choose_users() {
-    users=$trainer_user made_user=''
-    if [ "$units" = "$EXAMPLE" ]; then
-        : "${users:=trainer}"
-        trainer_user=$users
-        if grep -qs "^u $users " "$SYSUSERS" || { [ "$users" = trainer ] && ! user_exists trainer; }; then
-            made_user=$users
+    users='' made_user=''
+    for unit in $units; do
+        if [ "$unit" = "$EXAMPLE" ] && [ ! -f "$UNITS/$EXAMPLE" ]; then
+            users="$users $trainer_user"
+            continue
         fi
-    elif [ -z "$users" ]; then
-        for unit in $units; do
-            [ "$(systemctl show --property=LoadState --value -- "$unit")" = loaded ] ||
-                fail "there is no unit $unit; make it first"
-            users="$users $(systemctl show --property=User --value -- "$unit")"
-        done
+        [ "$(systemctl show --property=LoadState --value -- "$unit")" = loaded ] ||
+            fail "there is no unit $unit; make it first"
+        users="$users $(systemctl show --property=User --value -- "$unit")"
+    done
+    if grep -qs "^u trainer " "$SYSUSERS" || { has_word "$users" trainer && ! user_exists trainer; }; then
+        made_user=trainer
     fi
     for user in $users; do
         [ "$user" = "$made_user" ] || user_exists "$user" ||

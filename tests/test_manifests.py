@@ -198,7 +198,7 @@ def test_exit_code_leads_where_it_should(
 def test_process_ids_are_shared_only_for_a_signal(path: Path) -> None:
     """A pod whose trainer is told by files, or as a child, keeps its processes apart."""
     pod = pod_of(read(path))
-    takes_signal = any(arg.startswith("--process=") for arg in daemon_in(pod).get("args", []))
+    takes_signal = "SPOTWATCH_TARGET__0__PROCESS" in environment(daemon_in(pod))
     assert pod.get("shareProcessNamespace", False) is takes_signal
 
 

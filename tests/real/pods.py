@@ -60,9 +60,18 @@ save 2 && echo saved && exit 75
 """
 
 
-def library_trainer(last_step: int = 1_000_000) -> list[str]:
-    """Return the command of a trainer with the library, which finishes at `last_step`."""
-    return ["python", "-c", TRAINER, "train.py", str(last_step)]
+def library_trainer(last_step: int = 1_000_000, *, waits: bool = False) -> list[str]:
+    """Return the command of a trainer with the library.
+
+    Args:
+        last_step: at which it has finished.
+        waits: begin once spotwatch is there, as the startup probe of a native sidecar has it.
+    """
+    command = ["python", "-c", TRAINER, "train.py", str(last_step)]
+    if not waits:
+        return command
+    until = 'until [ -d "$SPOTWATCH_RUNTIME_DIR" ]; do sleep 0.1; done; exec "$@"'
+    return ["sh", "-c", until, "sh", *command]
 
 
 def script_trainer() -> list[str]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests that people copy, played by podman: flag, order and signal across containers, and the end of a pod.
+"""The manifests that people copy, played by podman: orders across containers, and how a pod ends.
 
-A kubelet was not at hand. What it does to a pod (SIGTERM to the trainer, then to the native sidecar, or to both
-containers at once) is done by the test.
+A kubelet was not at hand. What it does to a pod (SIGTERM to the trainer, then to the native sidecar, or to
+both containers at once) is done by the test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_heard(podman: Podman, pod: Pod) -> bool:
 def test_flush_and_stop_by_files_alone_then_the_next_pod_goes_on(
     podman: Podman, image: str, tmp_path: Path
 ) -> None:
-    """Without shared process ids: the flag makes it save, the order makes it leave with 75, nothing is lost."""
+    """Without shared process ids the flag makes it save, and the order makes it leave with 75."""
     trainer = library_trainer()
     with Pod(podman, tmp_path, manifest="job-flag", image=image, trainer=trainer) as pod:
         wait_until(lambda: _is_heard(podman, pod), 60, "a status of the trainer")
@@ -64,7 +64,7 @@ def test_signal_crosses_to_the_trainers_container(podman: Podman, image: str, tm
 def test_native_sidecar_leaves_at_once_when_the_trainer_has_gone(
     podman: Podman, image: str, tmp_path: Path
 ) -> None:
-    """As the kubelet ends a pod: the trainer first, whose save is durable, then spotwatch, which has no reason to stay."""
+    """As the kubelet ends a pod: the trainer first, its save durable, then spotwatch, which need not stay."""
     with Pod(podman, tmp_path, manifest="job-native", image=image, trainer=library_trainer()) as pod:
         wait_until(lambda: _is_heard(podman, pod), 60, "a status of the trainer")
         pod.stop(pod.trainer)
@@ -126,11 +126,11 @@ def test_trainer_of_another_user_is_named_on_both_sides(podman: Podman, image: s
         tmp_path,
         manifest="job-native",
         image=image,
-        trainer=library_trainer(),
+        trainer=library_trainer(waits=True),
         change=_as_user_1000,
     ) as pod:
         pod.wait_for("watching")
-        pod.wait_for_trainer("runtime directory /run/spotwatch/shared cannot be used: Permission denied")
+        pod.wait_for_trainer("/run/spotwatch/shared belongs to uid 65532, gid 65532, neither of them ours")
         assert "uid 1000 has some" in pod.spotwatch("check")
         pod.spotwatch("trigger", "stop")
         pod.wait_for("of uid 65532; uid 1000 has some")
@@ -176,7 +176,7 @@ def test_root_of_the_volume_is_refused_as_a_meeting_place(podman: Podman, image:
 def test_signal_without_shared_process_ids_falls_back_to_the_flag(
     podman: Podman, image: str, tmp_path: Path
 ) -> None:
-    """A target that cannot be seen is said, and a stop raises the flag, so that a script saves all the same."""
+    """A target that is not seen is named, and a stop raises the flag, so that a script saves all the same."""
 
     def apart(spec: Document) -> None:
         spec["shareProcessNamespace"] = False

@@ -16,6 +16,10 @@
   value: {{ .Values.spotwatch.saveSeconds | quote }}
 - name: SPOTWATCH_POLICY__DRAIN_SECONDS
   value: {{ include "spotwatch.grace" . | quote }}
+{{- if and .Values.spotwatch.process (ne .Values.sidecar "exec") }}
+- name: SPOTWATCH_TARGET__0__PROCESS
+  value: {{ .Values.spotwatch.process | quote }}
+{{- end }}
 {{- with .Values.spotwatch.flagOwner }}
 - name: SPOTWATCH_FLAG__OWNER
   value: {{ . | quote }}
@@ -83,9 +87,6 @@
     - run
     {{- if eq .Values.sidecar "plain" }}
     - --exit-with-trainer
-    {{- end }}
-    {{- with .Values.spotwatch.process }}
-    - {{ printf "--process=%s" . | quote }}
     {{- end }}
   env:
     {{- include "spotwatch.daemonEnv" . | nindent 4 }}

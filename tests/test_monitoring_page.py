@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -95,11 +96,12 @@ def test_the_rules_of_the_operator_are_as_they_are_made() -> None:
     assert (ROOT / "deploy/kubernetes/prometheusrule.yaml").read_text(encoding="utf-8") == made.stdout
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("grafana_foundation_sdk") is None, reason="lacks grafana-foundation-sdk"
-)
 def test_the_dashboard_is_as_it_is_made() -> None:
     """Grafana's builders give the file that is shipped."""
+    if importlib.util.find_spec("grafana_foundation_sdk") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("in CI this must run, but it lacks grafana-foundation-sdk")
+        pytest.skip("lacks grafana-foundation-sdk")
     script = ROOT / "deploy/grafana/dashboard.py"
     made = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert DASHBOARD.read_text(encoding="utf-8") == made.stdout

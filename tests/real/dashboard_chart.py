@@ -108,6 +108,8 @@ class Chart:
 
     def _strip(self, strip: Strip, y: float) -> list[str]:
         parts = [_text(LEFT - 14, y + _STRIP / 2 + 5, strip.title, anchor="end")]
+        middle = y + _STRIP / 2 + 5
+        shown: dict[str, str] = {}
         for value, run in groupby(_unbroken(strip.points, self.step), key=lambda point: point[1]):
             moments = [at for at, _ in run]
             if value not in strip.named or math.isnan(value):
@@ -118,10 +120,13 @@ class Chart:
                 f'<rect x="{begin:.1f}" y="{y}" width="{end - begin:.1f}" height="{_STRIP}" fill="{color}"/>'
             )
             fitting = [text for text in (name, name.split(":")[0]) if len(text) * _LETTER + 8 < end - begin]
+            # Empty: named inside a bar at least once.
+            shown[name] = "" if fitting else shown.get(name, color)
             if fitting:
-                parts.append(
-                    _text((begin + end) / 2, y + _STRIP / 2 + 5, fitting[0], "middle", "#ffffff", 13)
-                )
+                parts.append(_text((begin + end) / 2, middle, fitting[0], "middle", "#ffffff", 13))
+        narrow = [(name, color) for name, color in shown.items() if color]
+        for number, (name, color) in enumerate(narrow):
+            parts += _key(y + _STRIP + 12 + 16 * number, name, color, 9)
         return parts
 
     def _plot(self, plot: Plot, y: float) -> list[str]:
@@ -148,9 +153,7 @@ class Chart:
                     'stroke-linejoin="round"/>'
                 )
         for number, curve in enumerate(plot.curves):
-            place = y + 40 + 18 * number
-            parts.append(_line(LEFT - 132, place - 4, LEFT - 116, place - 4, curve.color, 3))
-            parts.append(_text(LEFT - 110, place, curve.name, size=12, color=_SOFT))
+            parts += _key(y + 40 + 18 * number, curve.name, curve.color, 3)
         return parts
 
     def _mark(self, mark: Mark, bottom: float) -> str:
@@ -184,6 +187,14 @@ def _line(x1: float, y1: float, x2: float, y2: float, color: str, width: float =
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" '
         f'stroke-width="{width:g}"/>'
     )
+
+
+def _key(y: float, name: str, color: str, width: float) -> list[str]:
+    """Return the sample of a colour and its name, in the left margin."""
+    return [
+        _line(LEFT - 132, y - 4, LEFT - 116, y - 4, color, width),
+        _text(LEFT - 110, y, name, size=12, color=_SOFT),
+    ]
 
 
 def _pieces(points: Points, step: float) -> list[list[tuple[float, float]]]:

@@ -3,10 +3,10 @@
 
 A push is heard once, so what it said is level here. What is proven and what is not make two notices with ids
 of their own: nothing unproven can move, end or hide what is proven. Of proven claims the earliest time is
-right; a later one, under a new id, comes with a correction, or with what was signed when the first time had
-passed. Times without proof say nothing. A cancel counts when it was signed after the notice. The state of
-another Droplet (a copied disk) is thrown away. It does not verify signatures, nor decide whether a message
-concerns this Droplet.
+right; a later one, under a new id, comes with a correction, or when the first time has passed. Times without
+proof say nothing. A cancel or a correction takes back what was signed before it, and nothing else, in
+whatever order they come. The state of another Droplet (a copied disk) is thrown away. It does not verify
+signatures, nor decide whether a message concerns this Droplet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from spotwatch.errors import HandshakeError, Malformed
 from spotwatch.kept_state import KeptState
 from spotwatch.model import JSON, Evidence, Notice, from_rfc3339, to_rfc3339
 from spotwatch.providers._do_message import read_id
-from spotwatch.providers._do_slot import LEAST_WEAK, Claim, Slot
+from spotwatch.providers._do_slot import Claim
+from spotwatch.providers._do_strong import StrongSlot
+from spotwatch.providers._do_weak import LEAST_WEAK, WeakSlot
 
 _VERSION = 2
 # How far our clock and that of a mail's sender may differ.
@@ -40,7 +42,7 @@ class Inbox:
     def __init__(self, path: Path | None) -> None:
         self._state = KeptState(path, self._to_bytes)
         self._owner = 0
-        self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
+        self._strong, self._weak = StrongSlot(), WeakSlot()
         self._superseded_at: datetime | None = None
         """What was signed before that proven cancel or correction does not count any more."""
         self._since: datetime | None = None
@@ -69,7 +71,7 @@ class Inbox:
         """Say whose inbox this is, since when; what was kept for another Droplet is thrown away."""
         if self._owner != droplet_id:
             self._owner, self._superseded_at, self._since = droplet_id, None, since
-            self._strong, self._weak = Slot(Evidence.STRONG), Slot(Evidence.WEAK)
+            self._strong, self._weak = StrongSlot(), WeakSlot()
             self._state.changed()
 
     def take(self, claim: Claim) -> Outcome:
@@ -84,7 +86,7 @@ class Inbox:
         self._state.changed()
         if claim.evidence is Evidence.WEAK:
             return self._take_weak(claim)
-        has_ended = self._supersede(claim.superseded_at)
+        has_ended = self._supersede(claim)
         if claim.event == "cancel":
             has_changed = self._cancel(claim)
         elif claim.event == "correction":
@@ -101,9 +103,12 @@ class Inbox:
         return self._since is not None and moment < min(self._since, booted_at) - _SKEW
 
     def expire(self, now: datetime) -> None:
-        """Let go of a notice an hour after its deadline, or after it came, if it came late."""
-        # Both: a short-circuit would leave one of them.
-        if any([self._strong.expire(now), self._weak.expire(now)]):
+        """Let go of a notice an hour after its deadline, or after it came, if it came late.
+
+        Where another time was said as well, that one follows as soon as the first is outlived.
+        """
+        # All of them: a short-circuit would leave one.
+        if any([self._strong.outlive(now, self._owner), self._strong.expire(now), self._weak.expire(now)]):
             self._state.changed()
 
     def save(self) -> bool:
@@ -124,34 +129,39 @@ class Inbox:
             return "refused"
         return "accepted" if has_ended else "duplicate"
 
-    def _supersede(self, moment: datetime | None) -> bool:
+    def _supersede(self, claim: Claim) -> bool:
         """Make up for a cancel or correction that nobody told us of; tell whether it has ended anything."""
-        if moment is None or (self._superseded_at is not None and moment <= self._superseded_at):
-            return False
-        self._superseded_at = moment
-        return self._strong.is_older_than(moment) and self._strong.end()
+        moment = claim.superseded_at
+        return (
+            moment is not None
+            and self._take_back_until(moment)
+            and self._strong.retract(moment, self._owner, now=claim.received_at)
+        )
 
     def _cancel(self, claim: Claim) -> bool:
-        if not self._strong.is_older_than(claim.signed_at):
-            return False
-        is_new = claim.signed_at != self._superseded_at
-        self._superseded_at = claim.signed_at
-        has_ended = self._strong.end()
+        is_overtaken = not self._strong.is_older_than(claim.signed_at)
+        is_new = self._take_back_until(claim.signed_at)
+        has_changed = self._strong.retract(claim.signed_at, self._owner, now=claim.received_at)
         if self._weak.is_older_than(claim.signed_at):
-            has_ended |= self._weak.end()
-        return has_ended or is_new
+            has_changed |= self._weak.end()
+        return has_changed or (is_new and not is_overtaken)
 
     def _correct(self, claim: Claim) -> bool:
-        known = self._strong.notice
-        if not self._strong.is_older_than(claim.signed_at):
-            # Something said later holds: this one may still be right about an earlier time.
+        is_newest = self._strong.is_older_than(claim.signed_at)
+        if claim.at is None:
+            # It names no time that could take the place of the one in force.
+            if is_newest:
+                self._take_back_until(claim.signed_at)
             return self._strong.put(claim, self._owner)
-        self._superseded_at = claim.signed_at
-        is_later = known is not None and known.deadline is not None and claim.deadline > known.deadline
-        if claim.at is not None and is_later:
-            self._strong.renew(claim, self._owner)
-            return True
-        return self._strong.put(claim, self._owner)
+        self._take_back_until(claim.signed_at)
+        return self._strong.put(claim, self._owner, supersedes=claim.signed_at)
+
+    def _take_back_until(self, moment: datetime) -> bool:
+        """Let nothing count any more that was signed before `moment`; tell whether that is new."""
+        if self._superseded_at is not None and moment <= self._superseded_at:
+            return False
+        self._superseded_at = moment
+        return True
 
     def _to_bytes(self) -> bytes:
         at = self._superseded_at
@@ -175,8 +185,9 @@ class Inbox:
             at = row["superseded_at"]
             superseded_at = None if at is None else from_rfc3339(at)
             since = None if row.get("since") is None else from_rfc3339(row["since"])
-            strong = Slot.from_json(Evidence.STRONG, row["strong"])
-            weak = Slot.from_json(Evidence.WEAK, row["weak"])
+            strong, weak = StrongSlot(), WeakSlot()
+            strong.load(row["strong"])
+            weak.load(row["weak"])
         except (
             ValueError,
             TypeError,

@@ -13,6 +13,7 @@ from html import unescape
 from typing import NamedTuple
 
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
+from spotwatch.mail.styles import Look, look
 
 MAX_MARKS = 20_000
 """Tags, comments and attributes that are looked at; a newsletter has 2,000 to 8,000."""
@@ -26,12 +27,11 @@ _TAG = re.compile(
     re.VERBOSE,
 )
 _ATTRIBUTE = re.compile(r"""([^\s/>=]++)\s*+(?:=\s*+("[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+))?""")
-_TELLING = re.compile("style|hidden|href", re.IGNORECASE)
+_TELLING = re.compile("style|hidden|href|color", re.IGNORECASE)
 _COMMENT_END = re.compile("--!?>")
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
 # `int` refuses 4,301 digits with a ValueError; no character has a number of eight.
 _ENDLESS_ENTITY = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{8,});?")
-_NOTHING = re.compile(r"0*\.?0*(?:px|pt|em|rem|ex|ch|vw|vh|%)?")
 
 _UNSEEN_TEXT = frozenset({"script", "style", "title", "iframe", "noembed", "noframes", "xmp"})
 _UNSEEN = frozenset({"template", "datalist"})
@@ -40,7 +40,24 @@ _VOID = frozenset(
     | {"wbr"}
 )
 _PARAGRAPHS = frozenset(
-    {"p", "ul", "ol", "dl", "table", "pre", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr"}
+    {
+        "p",
+        "ul",
+        "ol",
+        "dl",
+        "table",
+        "pre",
+        "textarea",
+        "listing",
+        "blockquote",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+    }
 )
 _LINES = frozenset(
     {"address", "article", "aside", "body", "br", "caption", "center", "dd", "details", "div", "dt"}
@@ -49,6 +66,9 @@ _LINES = frozenset(
     | {"option", "section", "summary", "tbody", "tfoot", "thead", "tr"}
 )
 _CELLS = frozenset({"td", "th"})
+# Whose words these are, or that they no longer hold: they stand between quotation marks in the text.
+_CITES = frozenset({"q", "s", "strike", "del", "samp"})
+_QUOTES = ("blockquote", "pre", "textarea", "listing")
 # An element whose end tag may be left out ends where one of these begins (HTML, section 13.1.2.4).
 _CELL_ENDS = frozenset({"td", "th", "tr", "tbody", "tfoot", "thead"})
 _ENDED_BY: dict[str, frozenset[str]] = {
@@ -63,6 +83,9 @@ _ENDED_BY: dict[str, frozenset[str]] = {
 }
 
 
+_PLAIN = Look(hides=False, is_white=False, has_background=False)
+
+
 class Page(NamedTuple):
     """What a page shows."""
 
@@ -75,7 +98,8 @@ class Page(NamedTuple):
 def visible_text(html: str) -> str:
     """Return what a person sees of `html`, normalised: a block, a row or an item a line.
 
-    What stands in `<blockquote>` begins with `> `, as in plain mail; a link's address has a line of its own.
+    What stands in `<blockquote>`, `<pre>` or a form's field begins with `> `, as in plain mail, and `<q>` or
+    struck out words stand in quotation marks; a link's address has a line of its own.
     """
     return normalise(read_page(html).text)
 
@@ -98,9 +122,11 @@ class _Reader:
         self._lines: list[str] = []
         self._line: list[str] = []
         self._addresses: list[str] = []
-        self._open: list[tuple[str, bool]] = []
+        self._open: list[tuple[str, Look]] = []
         self._how_many_open: dict[str, int] = {}
         self._unseen = 0
+        self._white = 0
+        self._backgrounds = 0
 
     def read(self) -> Page:
         html, at = self._html, 0
@@ -146,27 +172,37 @@ class _Reader:
     def _start(self, name: str, attributes: str) -> None:
         while self._open and name in _ENDED_BY.get(self._open[-1][0], ()):
             self._end(self._open[-1][0])
-        hides, address = self._look_at(attributes) if _TELLING.search(attributes) else (False, "")
-        hides = hides or name in _UNSEEN
-        if self._unseen == 0 and not hides:
+        seen, address = self._look_at(attributes) if _TELLING.search(attributes) else (_PLAIN, "")
+        if name in _UNSEEN:
+            seen = seen._replace(hides=True)
+        if self._unseen == 0 and not seen.hides:
             self._break(name)
+            if name in _CITES:
+                self._line.append("\u201c")
             if name == "a" and address:
                 self._addresses.append(address)
         if name not in _VOID:
-            self._open.append((name, hides))
+            self._open.append((name, seen))
             self._how_many_open[name] = self._how_many_open.get(name, 0) + 1
-            self._unseen += hides
+            self._count(seen, 1)
+
+    def _count(self, seen: Look, one: int) -> None:
+        self._unseen += one * seen.hides
+        self._white += one * seen.is_white
+        self._backgrounds += one * seen.has_background
 
     def _end(self, name: str) -> None:
         if self._how_many_open.get(name, 0) == 0:
             return
         is_seen = self._unseen == 0
         if is_seen:
+            if name in _CITES:
+                self._line.append("\u201d")
             self._break(name)
         while True:
-            ended, hid = self._open.pop()
+            ended, seen = self._open.pop()
             self._how_many_open[ended] -= 1
-            self._unseen -= hid
+            self._count(seen, -1)
             if ended == name:
                 return
 
@@ -179,14 +215,14 @@ class _Reader:
                 self._lines.append("")
 
     def _end_line(self) -> None:
-        sign = "> " if self._how_many_open.get("blockquote") else ""
+        sign = "> " if any(self._how_many_open.get(name) for name in _QUOTES) else ""
         line = "".join(self._line)
         shown = [*line.split("\n"), *self._addresses] if line.strip() else self._addresses
         self._lines += [sign + row for row in shown]
         self._line, self._addresses = [], []
 
     def _show(self, text: str) -> None:
-        if self._unseen:
+        if self._unseen or (self._white and not self._backgrounds):
             return
         # Twice the room: entities shrink, and what is left over is cut by the reader of the text.
         piece = _unescape(text[: 2 * self._room])
@@ -195,8 +231,8 @@ class _Reader:
         self._line.append(piece)
         self._room -= len(piece)
 
-    def _look_at(self, attributes: str) -> tuple[bool, str]:
-        """Return whether the attributes hide their element, and the address that it links to."""
+    def _look_at(self, attributes: str) -> tuple[Look, str]:
+        """Return what the attributes do to their element, and the address that it links to."""
         seen: dict[str, str] = {}
         for found in _ATTRIBUTE.finditer(attributes):
             self._marks_left -= 1
@@ -209,23 +245,16 @@ class _Reader:
         is_link = address.lower().startswith(("http://", "https://"))
         if is_link:
             self._room -= len(address)
-        return "hidden" in seen or _hides(seen.get("style", "")), "".join(address.split()) if is_link else ""
+        style = _unescape(seen.get("style", "")[:4096])
+        if "bgcolor" in seen:
+            style = f"background:{seen['bgcolor']};{style}"
+        if "color" in seen:
+            style = f"color:{seen['color']};{style}"
+        looks = look(style)
+        return looks._replace(hides=looks.hides or "hidden" in seen), "".join(
+            address.split()
+        ) if is_link else ""
 
 
 def _unescape(text: str) -> str:
     return unescape(_ENDLESS_ENTITY.sub("\ufffd", text))
-
-
-def _hides(style: str) -> bool:
-    rules: dict[str, str] = {}
-    for declaration in _unescape(style[:4096]).lower().split(";"):
-        name, _, value = declaration.partition(":")
-        rules[name.strip()] = value.replace("!important", "").strip()
-    return (
-        rules.get("display") == "none"
-        or rules.get("visibility") in ("hidden", "collapse")
-        or any(
-            value[:1] in ("0", ".") and _NOTHING.fullmatch(value) is not None
-            for value in (rules.get("font-size", ""), rules.get("opacity", ""))
-        )
-    )

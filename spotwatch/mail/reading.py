@@ -27,7 +27,7 @@ from spotwatch.mail.html import MAX_MARKS, read_page
 from spotwatch.mail.mime import Shown, read_body
 from spotwatch.mail.model import MAX_MAIL_BYTES, Mail
 from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
-from spotwatch.mail.quoting import is_answer, is_passed_on, split_quotes
+from spotwatch.mail.quoting import is_answer, is_passed_on, mark_indented, split_quotes
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 300
@@ -170,7 +170,9 @@ def _words(shown: Iterable[Shown]) -> tuple[str, str, bool, list[str]]:
     has_other_mail, problems = False, []
     room, marks = MAX_CHARACTERS, MAX_MARKS
     for each in shown:
-        page_text, is_cut = read_page(each.text, max_marks=marks) if each.is_html else (each.text, False)
+        page_text, is_cut = (
+            read_page(each.text, max_marks=marks) if each.is_html else (mark_indented(each.text), False)
+        )
         if each.is_html:
             marks -= min(marks, each.text.count("<") + each.text.count("="))
         text = normalise(page_text)

@@ -54,6 +54,19 @@ def test_a_name_reads_as_it_is_seen(html: str, seen: str) -> None:
         "<head><title>reclaim</title></head>",
         "<img alt=reclaim>",
         "<a href='javascript:reclaim'></a>",
+        "<div style='max-height:0;overflow:hidden'>reclaim</div>",
+        "<div style='height:1px; overflow:hidden'>reclaim</div>",
+        "<span style='color:#FFF'>reclaim</span>",
+        "<span style='color:rgb(255, 255, 255)'>reclaim</span>",
+        "<span style='color:white;background:#fff'>reclaim</span>",
+        "<span style='color:transparent'>reclaim</span>",
+        "<font color=white>reclaim</font>",
+        "<div style='position:absolute;left:-9999px'>reclaim</div>",
+        "<p style='text-indent:-999em'>reclaim</p>",
+        "<p style='mso-hide:all'>reclaim</p>",
+        "<p style='clip: rect(0 0 0 0)'>reclaim</p>",
+        "<p style='transform: scale(0)'>reclaim</p>",
+        "<p style='font-size:1px'>reclaim</p>",
         "<p style='display:none'>reclaim <div style='display:none'>reclaim</p>reclaim</div>",
     ],
 )
@@ -70,6 +83,11 @@ def test_hidden_text_is_not_seen(hidden: str) -> None:
         "<p style='font-size:0.9em'>reclaim",
         "<p style='font-size:10px;opacity:0.5'>reclaim",
         "<p title='style=display:none'>reclaim",
+        "<p style='max-height:50px;overflow:hidden'>reclaim",
+        "<p style='height:40px;overflow:hidden;margin-left:-9px'>reclaim",
+        "<p style='background:#0069ff;color:#fff'>reclaim",
+        "<table bgcolor=navy><tr><td><p style='color:white'>reclaim</table>",
+        "<span style='color:#fff'>x</span>reclaim",
         "<p data-hidden=1>reclaim",
         "<p style='display:none'>x<p>reclaim",
         "<ul><li hidden>x<li>reclaim</ul>",
@@ -94,7 +112,7 @@ def test_rows_items_and_paragraphs_have_a_line_each() -> None:
     page = (
         "<h1>Notice</h1><p>First<br>second</p><div>third</div>"
         "<table><tr><th>Start:</th><td>2026-11-29 16:12 UTC</td></tr><tr><td>End:<td>later</table>"
-        "<ul><li>spot-1<li>spot-2</ul><pre>a\n  b</pre>"
+        "<ul><li>spot-1<li>spot-2</ul><pre>a\n  b</pre>c"
     )
     assert visible_text(page).replace("\n\n", "\n").split("\n") == [
         "Notice",
@@ -105,8 +123,9 @@ def test_rows_items_and_paragraphs_have_a_line_each() -> None:
         "End: later",
         "spot-1",
         "spot-2",
-        "a",
-        "b",
+        "> a",
+        "> b",
+        "c",
     ]
 
 
@@ -122,6 +141,24 @@ def test_a_block_quote_reads_like_a_quote_in_plain_mail() -> None:
     page = "<p>mine</p><blockquote>theirs<br>too <blockquote>older</blockquote></blockquote>mine"
     lines = [line for line in visible_text(page).split("\n") if line.strip("> ")]
     assert lines == ["mine", "> theirs", "> too", "> older", "mine"]
+
+
+@pytest.mark.hostile(45)
+@pytest.mark.parametrize("name", ["q", "s", "strike", "del", "samp"])
+def test_words_of_others_and_words_struck_out_stand_in_quotation_marks(name: str) -> None:
+    """What they say is cited; a name alone stays a name."""
+    assert visible_text(f"a <{name}>b c</{name}> d") == "a \u201cb c\u201d d"
+
+
+@pytest.mark.hostile(45)
+@pytest.mark.parametrize("name", ["blockquote", "pre", "textarea", "listing"])
+def test_a_block_of_others_words_reads_as_quoted(name: str) -> None:
+    """A log, a report or what somebody has typed into a form."""
+    assert visible_text(f"<p>a<{name}>b\nc</{name}>d").replace("\n\n", "\n").splitlines()[1:] in (
+        ["> b c", "d"],
+        ["> b", "> c", "d"],
+        [">", "> b c", ">", "d"],
+    )
 
 
 @pytest.mark.hostile(36)

@@ -97,7 +97,10 @@ def test_words_between_quotes_are_own() -> None:
     "text",
     [
         "On Monday we wrote to you.",
-        "On Monday\n\nsomebody wrote:\nhello",
+        "On Monday we wrote this:\n\nhello",
+        "Sunday, November 29, 2026 13:50 UTC\nhello",
+        "Reclaim time, 2026-11-29 13:50 UTC\nhello",
+        "| spot-1 | 13:50 |\nhello",
         "From: 2026-11-29 16:12 UTC\nTo: 2026-11-29 18:12 UTC\nWe are sorry.",
         "From: the office\nWe are sorry.",
         "-- \nTeam DigitalOcean",
@@ -117,3 +120,39 @@ def test_signs_of_lists_go_and_words_stay() -> None:
         split_quotes("* spot-1\n\u2022 spot-2\n- spot-3\n-5\n*bold*").own
         == "spot-1\nspot-2\nspot-3\n-5\n*bold*"
     )
+
+
+@pytest.mark.hostile(45)
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Am 29.11.2026 um 12:00 schrieb Mallory:\n\n",
+        "Le 29 nov. 2026, Mallory a écrit :\n",
+        "Mallory said\n\n",
+        "somebody wrote:\n",
+        "Mallory (Nov 29, 12:00 UTC)\n",
+        "Mallory Smith, Nov 29, 2026, 12:00 UTC\n\n",
+        "Mallory (mallory@evil.example)\n\n",
+        "Mallory <mallory@evil.example>\n",
+        "--- begin report ---\n",
+        "----- Begin report -----\n",
+        "##- Please type your reply above this line -##\n\n",
+        "    ",
+        "    Well, this is how it goes.\n    ",
+        "\t",
+        "| ",
+        "> | ",
+    ],
+)
+def test_words_of_others_are_quoted_however_it_is_shown(above: str) -> None:
+    """Who said it, where it begins, a bar in front, or set in as a paragraph."""
+    mail = _read("Spot", f"See below.\n\n{above}{_OTHER}")
+    assert _OTHER not in mail.text
+    assert _OTHER in mail.quoted
+    assert not mail.is_forwarded
+
+
+def test_a_list_that_is_set_in_is_own() -> None:
+    """So is a mail of which every paragraph is set in."""
+    assert "spot-1" in _read("Spot", "Affected Droplets:\n\n    spot-1\n    spot-2").text
+    assert _read("Spot", f"    Hello,\n\n    {_OTHER}").text.endswith(_OTHER)

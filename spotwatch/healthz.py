@@ -36,9 +36,9 @@ def ask(environ: Mapping[str, str], *, default_path: Path = DEFAULT_PATH) -> tup
     listen = str(layers.values.get(("http", "listen"), Http().listen))
     if not listen:
         return False, "http.listen is off: nobody can be asked; set it, or switch the health check off"
-    host, _, port = listen.rpartition(":")
+    host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal():
+    if not colon or not port.isdecimal():
         return False, f"http.listen: {listen!r} is no address; write HOST:PORT, as in 127.0.0.1:9475"
     return _get(_ANY_ADDRESS.get(host, host), int(port), listen)
 

@@ -182,6 +182,17 @@ class Podman:
         rows: list[dict[str, Any]] = json.loads(self("inspect", name).stdout)
         return rows[0]
 
+    def wait_for_log(self, name: str, words: str, seconds: float) -> None:
+        """Return once a container has written `words`; fail as soon as it has ended without."""
+
+        def is_there() -> bool:
+            was_running = self.is_running(name)
+            log = self.logs(name)
+            assert words in log or was_running, f"{name} has ended:\n{log}"
+            return words in log
+
+        wait_until(is_there, seconds, f"{words} from {name}")
+
     def is_running(self, name: str) -> bool:
         """Tell whether a container has started and not ended."""
         return bool(self.inspect(name)["State"]["Running"])

@@ -40,7 +40,7 @@ from spotwatch.runner import Runner
 from spotwatch.save_fit import only_periodic
 from spotwatch.server import MetricsServer, WebhookServer
 from spotwatch.status_page import StatusPage
-from spotwatch.targets import Target, make_targets
+from spotwatch.targets import Supervised, Target, make_targets
 from spotwatch.telling import Tellers
 from spotwatch.trainers import Trainers
 from spotwatch.watcher import Watcher
@@ -148,7 +148,12 @@ class Assembly:
         return added
 
     async def is_trainer_there(self) -> bool:
-        """Tell whether a target is found or a trainer reports."""
+        """Tell whether a target is found or a trainer reports; systemd knows better than a last report."""
+        supervised = [target for target in self.targets if isinstance(target, Supervised)]
+        if supervised and len(supervised) == len(self.targets):
+            downs = await asyncio.gather(*(asyncio.to_thread(target.is_down) for target in supervised))
+            if all(downs):
+                return False
         if self.trainers.fresh():
             return True
         for target in self.targets:
@@ -191,7 +196,6 @@ class Assembly:
             self.warnings.append(
                 f"journal: {unreadable} unreadable and {misfits} unfitting rows were left out"
             )
-        self.ledger.settle_identity("")
         if self._is_dry_run:
             return MemoryJournal()
         state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -251,6 +255,8 @@ class Assembly:
         self.ledger.subscribe(self._to_journal)
         self.ledger.subscribe(self.metrics.on_event)
         self.ledger.subscribe(Narrator(self._log).on_event)
+        # Only now, so that log and journal say which cases a reboot has closed.
+        self.ledger.settle_identity("")
 
     def _to_journal(self, event: Event) -> None:
         if event.name not in NOT_JOURNALED:

@@ -29,6 +29,7 @@ __all__ = [
     "PartlyToldError",
     "Proc",
     "Spawned",
+    "Supervised",
     "Target",
     "UnitFacts",
     "has_pending",
@@ -89,6 +90,14 @@ class Headed(Protocol):
 
     def is_away(self) -> bool:
         """Tell whether there certainly is nobody to tell: our own child, not begun or ended."""
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """A target about whose end somebody else is sure: systemd."""
+
+    def is_down(self) -> bool:
+        """Tell whether it certainly does not run and will not by itself; blocks for up to 2 s."""
 
 
 def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) -> tuple[Target, ...]:

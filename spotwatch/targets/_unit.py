@@ -119,6 +119,14 @@ class UnitTarget:
             return row.proc.uid, row.proc.gid
         return _account(facts) if facts.load_state == "loaded" else None
 
+    def is_down(self) -> bool:
+        """Tell whether systemd says that the unit is at rest; blocks for up to 2 s."""
+        try:
+            facts = unit_facts(self.unit)
+        except ActionError:
+            return False
+        return facts.load_state == "loaded" and facts.active_state in ("inactive", "failed")
+
     async def stop(self, procs: tuple[Proc, ...]) -> str:
         """Queue systemd's stop job without waiting for its end, and say so.
 

@@ -170,6 +170,6 @@ class SpotMachine:
         return [(int(step), int(who)) for step, who, *_ in rows]
 
 
-def last_line(path: Path) -> int:
+def number_in(path: Path) -> int:
     """Return the number that `path` holds; 0: it is not there."""
     return int(path.read_text(encoding="ascii")) if path.exists() else 0

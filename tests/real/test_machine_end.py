@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine's own end and new start, and stops that are cut short: what of a run outlives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.real.namespace import wait_until
+from tests.real.spot_machine import BASH_TRAINER, DRAINING, TRAIN, WATCH, SpotMachine, number_in
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+# Saves every 10 steps and, told to stop, for some seconds more, with a data worker that it needs for that.
+_SLOW = r"""
+save() { echo "$step" > progress.new; sleep "$1"; mv progress.new progress; }
+trap 'stopping=yes' TERM
+step=$(cat progress 2>/dev/null || echo 0)
+echo "$step" >> starts
+(trap 'touch worker-was-told; exit' TERM; while :; do sleep 0.05; done) & worker=$!
+while [ -z "$stopping" ]; do
+    sleep 0.05; step=$((step + 1))
+    [ $((step % 10)) -ne 0 ] || save 0
+done
+touch saving
+# No `sleep` here: one that begins while systemd goes through the group is told too, and ends at once.
+end=$((SECONDS + 2)); while [ "$SECONDS" -lt "$end" ]; do :; done
+kill -0 "$worker" || exit 76
+save 2
+kill -9 "$worker"
+exit 75
+"""
+
+
+@pytest.fixture
+def slow(spot: SpotMachine) -> str:
+    """Give the command of a trainer whose last save takes three or four seconds."""
+    (spot.machine.shared / "slow.sh").write_text(_SLOW, encoding="utf-8")
+    return "/bin/bash /shared/slow.sh"
+
+
+def _train_for_a_while(spot: SpotMachine) -> None:
+    wait_until(lambda: number_in(spot.run_dir / "progress") >= 10, 20, f"a save\n{spot.log(TRAIN)}")
+
+
+def test_a_reboot_ends_the_stop_that_was_in_force(spot: SpotMachine) -> None:
+    """The machine is another one then: draining is void, cases are closed, the trainer resumes by itself."""
+    spot.set_up(BASH_TRAINER)
+    spot.spotwatch("trigger", "stop")
+    spot.wait(TRAIN, "inactive", 20)
+    assert spot.is_there(DRAINING)
+    saved = number_in(spot.run_dir / "progress")
+    boot = spot.status()["boot_id"]
+
+    spot.machine.reboot()
+    spot.wait(TRAIN, "active", 20)
+    wait_until(lambda: spot.state(WATCH) == "active", 20, f"the daemon\n{spot.log()}")
+    document = spot.status()
+    assert document["boot_id"] != boot
+    assert (document["cases"], document["draining"]) == ([], False)
+    assert not spot.is_there(DRAINING)
+    (closed,) = (row["closed"] for row in spot.events() if row["event"] == "other_machine")
+    assert closed == ["file:manual"]
+    spot.machine.check("systemctl", "stop", TRAIN)
+    assert number_in(spot.run_dir / "progress") > saved
+
+
+@pytest.mark.parametrize("is_root", [False, True], ids=["own users", "root"])
+def test_a_shutdown_lets_the_trainer_save_first(spot: SpotMachine, slow: str, *, is_root: bool) -> None:
+    """The trainer's save is whole, the daemon leaves after it, and neither keeps the machine from ending."""
+    spot.set_up(slow, is_root=is_root, watch="[Unit]\nAfter=dbus.service\n")
+    _train_for_a_while(spot)
+    spot.machine.reboot()
+    spot.wait(TRAIN, "active", 20)
+    before, after = map(int, (spot.run_dir / "starts").read_text(encoding="ascii").split())
+    assert before == 0
+    assert after >= 10
+    assert (spot.run_dir / "saving").exists()
+    log = spot.machine.check("journalctl", "--no-pager", "--boot=-1", "--output=cat")
+    # The daemon is told after the trainer has left, knows why, and has nobody to wait for.
+    left, told, ended = (
+        log.rindex(f"{what} {unit}")
+        for what, unit in (("Stopped", TRAIN), ("Stopping", WATCH), ("Stopped", WATCH))
+    )
+    assert left < told < ended
+    assert "the machine is shutting down" in log[told:ended]
+
+
+@pytest.mark.parametrize(
+    ("lines", "result", "status"),
+    [
+        ("", "success", "75"),
+        ("TimeoutStopSec=1\n", "timeout", "9"),
+        ("KillMode=control-group\n", "exit-code", "76"),
+    ],
+    ids=["as shipped", "too short", "all are told"],
+)
+def test_a_stop_that_is_cut_short(spot: SpotMachine, slow: str, lines: str, result: str, status: str) -> None:
+    """With another limit or KillMode the last save is lost, and the next start takes the one before it."""
+    spot.set_up(slow, train=lines)
+    _train_for_a_while(spot)
+    spot.spotwatch("trigger", "stop")
+    wait_until((spot.run_dir / "saving").exists, 20, f"the last save\n{spot.log()}")
+    earlier = number_in(spot.run_dir / "progress")
+    assert [order["answer"] for order in spot.orders()] == [None]
+    wait_until(lambda: spot.state(TRAIN) in {"inactive", "failed"}, 20, f"a stop\n{spot.log(TRAIN)}")
+    assert spot.machine.show(TRAIN, "Result", "ExecMainStatus") == {
+        "Result": result,
+        "ExecMainStatus": status,
+    }
+    is_whole = result == "success"
+    saved = number_in(spot.run_dir / "progress")
+    assert (saved > earlier) if is_whole else (saved == earlier)
+    spot.spotwatch("trigger", "clear")
+    spot.wait(TRAIN, "active", 20)
+    wait_until(lambda: _starts(spot.run_dir) == [0, saved], 10, "the new start")
+
+
+def _starts(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "starts").read_text(encoding="ascii").split()]

@@ -20,7 +20,7 @@ from typing import Protocol
 from spotwatch.config import Mail as Rules
 from spotwatch.errors import Malformed
 from spotwatch.mail.dkim import key_names, prove
-from spotwatch.mail.evidence import is_form_signed, unproven
+from spotwatch.mail.evidence import is_form_signed, is_of_the_clock, unproven
 from spotwatch.mail.judging import judge
 from spotwatch.mail.keys import KeyAnswer
 from spotwatch.mail.model import MAX_MAIL_BYTES, Delivery, Droplet, Judgement, Mail, Proof, Proven
@@ -148,10 +148,19 @@ class MailDesk:
         )
         # Others own mails of DigitalOcean too, and may send us as many of them as they like.
         if mail.problems or self._doubts(mail, at_best, case):
-            return False, False
-        proof = prove(mail, case.keys, trusted_domains=self._rules.trusted_domains, now=case.now)
+            return False, is_of_the_clock(mail, case.delivery, self._rules, case.now)
+        proof = self._prove(mail, case)
         is_promising = not self._doubts(mail, proof, case)
         return is_promising, is_promising or proof.result is Proven.UNKNOWN
+
+    def _prove(self, mail: Mail, case: _Case) -> Proof:
+        return prove(
+            mail,
+            case.keys,
+            trusted_domains=self._rules.trusted_domains,
+            now=case.now,
+            is_clock_set=case.delivery.is_clock_set,
+        )
 
     def _doubts(self, mail: Mail, proof: Proof, case: _Case) -> tuple[str, ...]:
         return unproven(
@@ -166,7 +175,7 @@ class MailDesk:
     def _judge(self, case: _Case) -> tuple[Judgement, ...]:
         mail = read_mail(case.delivery.raw)
         # Once more: what is in the body can make a signature unfit that its top allows.
-        proof = prove(mail, case.keys, trusted_domains=self._rules.trusted_domains, now=case.now)
+        proof = self._prove(mail, case)
         if mail.problems and is_form_signed(proof):
             mail = read_mail(case.delivery.raw, is_form_signed=True)
         reading = understand(

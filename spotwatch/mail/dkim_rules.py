@@ -77,7 +77,7 @@ def why_unfit(mail: Mail, signature: Signature, trusted_domains: Sequence[str], 
     return (
         _why_unsafe(signature.algorithm)
         or _why_incomplete(mail, signature)
-        or _why_untimely(signature, mail.date, now)
+        or why_untimely(signature, mail.date, now)
     )
 
 
@@ -108,7 +108,8 @@ def _why_incomplete(mail: Mail, signature: Signature) -> str:
     return ""
 
 
-def _why_untimely(signature: Signature, dated: datetime | None, now: datetime | None) -> str:
+def why_untimely(signature: Signature, dated: datetime | None, now: datetime | None) -> str:
+    """Return why a signature does not hold at this time (`x=`, `t=`); empty when it does."""
     signed_at, expires_at, moment = signature.signed_at, signature.expires_at, now or dated
     if moment is not None and expires_at is not None and expires_at < moment.timestamp() - _SKEW_SECONDS:
         return "it has expired (x=)"

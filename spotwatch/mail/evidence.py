@@ -50,12 +50,22 @@ def unproven(
         *_of_address(mail, proof, rules.account_addresses),
         *_of_date(mail, proof, rules.max_age_seconds, now),
         *(
+            ("the clock is not set yet, so that may change",)
+            if is_of_the_clock(mail, delivery, rules, now)
+            else ()
+        ),
+        *(
             f"{mail.header_counts[name]} headers {name.title()}"
             for name in _ONCE
             if mail.header_counts.get(name, 0) > 1
         ),
         *(f"the service doubts it: {escape(doubt)}" for doubt in delivery.doubts),
     )
+
+
+def is_of_the_clock(mail: Mail, delivery: Delivery, rules: Rules, now: datetime) -> bool:
+    """Tell whether the mail's date may be wrong only by a clock of ours that is not set yet."""
+    return not delivery.is_clock_set and bool(_why_untimely(mail.date, rules.max_age_seconds, now))
 
 
 def unfit(mail: Mail, reading: Reading) -> tuple[str, ...]:
@@ -97,7 +107,7 @@ def _of_sender(
             yield f"From is not of the domain that signed it, {escape(proof.domain)}"
     elif not is_relayed:
         if proof.result is Proven.UNKNOWN:
-            yield "DNS did not answer, so its signature is not checked yet"
+            yield "its signature is not checked yet, for DNS did not answer or the clock is not set"
         else:
             why = f": {escape(proof.findings[0], limit=120)}" if proof.findings else ""
             yield f"no signature of {' or '.join(trusted_domains) or 'a trusted domain'} holds{why}"
@@ -117,12 +127,18 @@ def _of_address(mail: Mail, proof: Proof, addresses: Sequence[str]) -> Iterator[
 def _of_date(mail: Mail, proof: Proof, max_age_seconds: float, now: datetime) -> Iterator[str]:
     if mail.date is None:
         yield "it has no Date with a zone"
-    elif now - mail.date > timedelta(seconds=max_age_seconds):
-        yield f"its Date, {to_rfc3339(mail.date)}, is older than mail.max_age_seconds, {max_age_seconds:g}"
-    elif mail.date - now > FUTURE:
-        yield f"its Date, {to_rfc3339(mail.date)}, lies ahead"
+    elif why := _why_untimely(mail.date, max_age_seconds, now):
+        yield why
     elif proof.result is Proven.YES and "date" not in proof.signed_headers:
         yield "Date is not signed"
+
+
+def _why_untimely(dated: datetime | None, max_age_seconds: float, now: datetime) -> str:
+    if dated is None:
+        return ""
+    if now - dated > timedelta(seconds=max_age_seconds):
+        return f"its Date, {to_rfc3339(dated)}, is older than mail.max_age_seconds, {max_age_seconds:g}"
+    return f"its Date, {to_rfc3339(dated)}, lies ahead" if dated - now > FUTURE else ""
 
 
 def _is_ours(recipient: str, addresses: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from spotwatch.config import Mail as Rules
-from spotwatch.mail.evidence import unfit, unnamed, unproven
+from spotwatch.mail.evidence import is_of_the_clock, unfit, unnamed, unproven
 from spotwatch.mail.explaining import Facts, detail, lines
 from spotwatch.mail.model import Delivery, Judgement, Mail, MailClass, Proof, Proven, Reading
 from spotwatch.model import Evidence, to_rfc3339
@@ -57,15 +57,17 @@ def judge(
     """
     doubts = unproven(mail, proof, delivery=delivery, rules=rules, trust_relay=trust_relay, now=now)
     faults = unfit(mail, reading)
+    is_open = proof.result is Proven.UNKNOWN or is_of_the_clock(mail, delivery, rules, now)
     return tuple(
         _judgement(
-            Facts(mail, proof, reading, delivery, mention, doubts, (*faults, *unnamed(mention, rules)))
+            Facts(mail, proof, reading, delivery, mention, doubts, (*faults, *unnamed(mention, rules))),
+            is_open=is_open,
         )
         for mention in (reading.mentions or (None,))
     )
 
 
-def _judgement(facts: Facts) -> Judgement:
+def _judgement(facts: Facts, *, is_open: bool) -> Judgement:
     mail, reading = facts.mail, facts.reading
     is_strong = not facts.doubts and not facts.faults
     event, result = _outcome(facts, is_strong=is_strong)
@@ -78,7 +80,7 @@ def _judgement(facts: Facts) -> Judgement:
         at=reading.at if event in ("reclaim", "correction") else None,
         signed_at=mail.date or facts.delivery.received_at,
         message_key=_key(mail, facts.proof),
-        is_temporary=event != "none" and facts.proof.result is Proven.UNKNOWN,
+        is_temporary=event != "none" and is_open,
         is_kept=event != "none" and _is_to_be_kept(facts),
         detail=detail(facts, event, evidence),
         lines=lines(facts, event, evidence, result),

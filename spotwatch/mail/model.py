@@ -38,6 +38,8 @@ class Delivery:
     """When it arrived here, aware UTC."""
     doubts: tuple[str, ...] = ()
     """What the service itself found wrong (`dkimVerdict: FAIL`); any makes the mail weak."""
+    is_clock_set: bool = True
+    """Whether our clock may be relied on; else a time that does not fit may be right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class Proven(StrEnum):
     YES = "proven"
     NO = "unproven"
     UNKNOWN = "unknown"
-    """DNS did not answer: ask again later, and flush meanwhile."""
+    """DNS did not answer, or nobody knows what time it is: ask again later, and flush meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

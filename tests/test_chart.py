@@ -252,3 +252,13 @@ def test_every_value_is_in_the_schema_and_explained() -> None:
     for name, known in schema["properties"].items():
         if isinstance(values.get(name), dict) and "properties" in known:
             assert set(known["properties"]) == set(values[name]), name
+
+
+def test_dashboard_of_the_chart_is_the_shipped_one(helm: Helm) -> None:
+    """Grafana's sidecar finds the very dashboard whose queries were run against Prometheus."""
+    documents = helm.render({"dashboards": {"enabled": True}})
+    (found,) = [d for d in documents if d["kind"] == "ConfigMap"]
+    check_schema(found)
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    shipped = (ROOT / "deploy/grafana/spotwatch.json").read_text(encoding="utf-8")
+    assert yaml.safe_load(found["data"]["spotwatch.json"]) == yaml.safe_load(shipped)

@@ -106,6 +106,7 @@
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 3
+    terminationGracePeriodSeconds: 5
   readinessProbe:
     httpGet:
       path: /readyz

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mailbox in an S3 bucket, through boto3: conditional reads and whole writes, beside the loop.
 
-One thread at a time asks the bucket, and nobody's exit waits for it. Endpoints, credentials and the rules of
+A thread at most asks for each object, and nobody's exit waits for it. Endpoints, credentials and the rules of
 Spaces are those of checkpoints; but a mailbox has a bucket of its own, as keys are scoped by bucket.
 """
 
@@ -25,11 +25,14 @@ from spotwatch.errors import (
 from spotwatch.mail.mailbox_client import Fetched, refusal
 from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES
 from spotwatch.train.stores.s3 import aws_options, spaces_bucket
-from spotwatch.train.stores.s3_bucket import Bucket, status_of
+from spotwatch.train.stores.s3_bucket import Bucket, Times, status_of
+from spotwatch.untrusted import printable
 
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 15.0
+_TIMES = Times(5, 15)
+"""A thread that is not waited for any more ends by itself; until then its object is not asked for again."""
 _NOT_MODIFIED, _NOT_FOUND = 304, 404
 
 
@@ -47,8 +50,8 @@ def bucket_of(url: str, environ: Mapping[str, str]) -> tuple[Bucket, str]:
         raise ConfigError(f"mailbox {url!r} names no bucket; write {parts.scheme}://BUCKET/PREFIX")
     prefix = parts.path.strip("/")
     if parts.scheme == "spaces":
-        return spaces_bucket(parts.netloc, environ, tries=1), prefix
-    return Bucket(parts.netloc, aws_options(environ) | _named(environ), tries=1), prefix
+        return spaces_bucket(parts.netloc, environ, tries=1, times=_TIMES), prefix
+    return Bucket(parts.netloc, aws_options(environ) | _named(environ), tries=1, times=_TIMES), prefix
 
 
 def _named(environ: Mapping[str, str]) -> dict[str, str]:
@@ -63,8 +66,12 @@ def _named(environ: Mapping[str, str]) -> dict[str, str]:
     return found | ({"region_name": region} if region else {})
 
 
+class _Silent(Unavailable):
+    """One object does not answer; another might."""
+
+
 class BucketAccess:
-    """Objects of one bucket, one request after the other.
+    """Objects of one bucket, one request for each at a time.
 
     Args:
         bucket: where.
@@ -74,23 +81,22 @@ class BucketAccess:
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._busy = threading.Lock()
+        self._busy: set[str] = set()
 
     async def read(self, etags: Mapping[str, str]) -> Mapping[str, Fetched | ProviderError]:
-        """Return what became of each key; when the bucket does not answer, the rest is not asked."""
-
-        def all_of_them() -> dict[str, Fetched | ProviderError]:
-            results: dict[str, Fetched | ProviderError] = {}
-            down: ProviderError | None = None
-            for key, etag in etags.items():
-                results[key] = found = down or self._read(key, etag)
-                down = found if isinstance(found, Unavailable) else None
-            return results
-
-        try:
-            return await self._beside(all_of_them)
-        except ProviderError as error:
-            return dict.fromkeys(etags, error)
+        """Return what became of each key; when the bucket is not there, the rest is not asked."""
+        results: dict[str, Fetched | ProviderError] = {}
+        left = list(etags)
+        while left:
+            key = left.pop(0)
+            found = results[key] = await self._get(key, etags[key])
+            if isinstance(found, _Silent):
+                # Perhaps this object alone: the others have their own time, and are asked side by side.
+                others = await asyncio.gather(*(self._get(other, etags[other]) for other in left))
+                return results | dict(zip(left, others, strict=True))
+            if isinstance(found, Unavailable):
+                return results | dict.fromkeys(left, found)
+        return results
 
     async def write(self, key: str, body: bytes) -> None:
         """Store an object whole.
@@ -108,11 +114,17 @@ class BucketAccess:
             except StoreError as error:
                 raise _in_words(key, error) from error
 
-        await self._beside(put)
+        await self._beside(key, put)
 
     def close(self) -> None:
         """Close the connections; the next request makes new ones."""
         self._bucket.close()
+
+    async def _get(self, key: str, etag: str) -> Fetched | ProviderError:
+        try:
+            return await self._beside(key, lambda: self._read(key, etag))
+        except ProviderError as error:
+            return error
 
     def _read(self, key: str, etag: str) -> Fetched | ProviderError:
         at = self._bucket.at(self._prefix + key)
@@ -137,15 +149,18 @@ class BucketAccess:
             return _in_words(key, error)
         except ProviderError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - botocore's parsers raise what they like at a bad header
+            return Malformed(f"{key}: {type(error).__name__}: {printable(str(error), 120)}")
 
-    async def _beside(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread that may hang for as long as it likes.
+    async def _beside(self, key: str, work: Callable[[], T]) -> T:
+        """Run `work` with one object in a thread that may hang for as long as it likes.
 
         Raises:
-            Unavailable: it did not end in time, or an earlier one still has not.
+            Unavailable: it did not end in time, an earlier one still has not, or no thread can be had.
         """
-        if not self._busy.acquire(blocking=False):
-            raise Unavailable(f"{self._bucket.url(self._prefix)}: an earlier request is still not answered")
+        where = self._bucket.url(self._prefix + key)
+        if key in self._busy:
+            raise _Silent(f"{where}: an earlier request is still not answered")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -155,18 +170,21 @@ class BucketAccess:
             except Exception as error:  # noqa: BLE001 - handed to whoever waits
                 done = _Done(None, error)
             finally:
-                self._busy.release()
+                self._busy.discard(key)
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                 loop.call_soon_threadsafe(done.tell, future)
 
-        threading.Thread(target=run, name="spotwatch-mailbox", daemon=True).start()
+        self._busy.add(key)
+        try:
+            threading.Thread(target=run, name="spotwatch-mailbox", daemon=True).start()
+        except RuntimeError as error:
+            self._busy.discard(key)
+            raise Unavailable(f"{where}: {error}; raise the limit of tasks (TasksMax=, ulimit -u)") from error
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await future
         except TimeoutError as error:
-            raise Unavailable(
-                f"{self._bucket.url(self._prefix)}: no answer within {_ANSWER_SECONDS:g} s"
-            ) from error
+            raise _Silent(f"{where}: no answer within {_ANSWER_SECONDS:g} s") from error
 
 
 class BucketReader:

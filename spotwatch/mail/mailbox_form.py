@@ -50,6 +50,8 @@ class Opened:
     """Verified, in force, the oldest first."""
     problem: Malformed | None = None
     """Why part of it was left out."""
+    early: frozenset[str] = frozenset()
+    """Letters out of the future: once their time has come they are worth more."""
 
 
 def write_letters(
@@ -128,20 +130,24 @@ def read_letters(raw: bytes, keys: Sequence[PublicKey], *, to: Address, now: dat
         now: aware.
     """
     problems: list[Malformed] = []
-    letters = []
+    letters, early = [], set()
     try:
         envelopes = _envelopes(raw)
     except Malformed as error:
         return Opened(problem=error)
     for envelope in envelopes:
         try:
-            letters.append(_read_letter(*_open(envelope, keys), to=to, now=now))
+            letter_id, signed_at, row = _open(envelope, keys)
+            letters.append(_read_letter(letter_id, signed_at, row, to=to, now=now))
+            if signed_at > now + _AHEAD:
+                early.add(letter_id)
         except Malformed as error:
             problems.append(error)
     in_force = [letter for letter in letters if letter.expires_at > now]
     return Opened(
         letters=tuple(sorted(in_force, key=lambda letter: letter.issued_at)),
         problem=problems[0] if problems else None,
+        early=frozenset(early),
     )
 
 

@@ -35,7 +35,12 @@ _MAX_KNOWN = 256
 _HEARTBEAT_SECONDS = 60.0
 _LONGEST_PAUSE = 2.0  # in intervals
 _SILENT_INTERVALS = 5
+_STEPPED_SECONDS = 60.0
+"""A wall clock that moves so much against the boot clock was set, and what was read is judged anew."""
+_AHEAD_SECONDS = 600.0
+"""A sign of life that is farther in the future: one of the two clocks is wrong."""
 _UNFORESEEN = ""  # the key of a problem that is no object's
+_MEND_AHEAD = "set this machine's clock and the relay's (`timedatectl`); until then its letters only flush"
 _MEND_SILENT = "see whether `spotwatch relay` runs and writes to this mailbox; a notice would not arrive now"
 
 
@@ -82,14 +87,17 @@ class DropletMailbox:
         self._failures = 0
         self._heartbeat: Heartbeat | None = None
         self._heartbeat_read_at: float | None = None
+        self._heartbeat_new_at = 0.0
         self._owner: int | None = None
+        self._wall_at_boot: float | None = None
 
     @property
     def heartbeat_age_seconds(self) -> float | None:
-        """Return how old the relay's last sign of life is; None: none was ever read."""
+        """Return the age of the last sign of life by the clock that says more; None: none was read."""
         if self._heartbeat is None:
             return None
-        return max(0.0, (self._clock.now() - self._heartbeat.at).total_seconds())
+        by_wall = (self._clock.now() - self._heartbeat.at).total_seconds()
+        return max(by_wall, self._clock.monotonic() - self._heartbeat_new_at)
 
     @property
     def problem(self) -> ProviderError | None:
@@ -101,6 +109,9 @@ class DropletMailbox:
         age = self.heartbeat_age_seconds
         if self._heartbeat is None or age is None:
             return Unavailable("the mailbox holds no sign of life of a relay", mend=_MEND_SILENT)
+        ahead = (self._heartbeat.at - self._clock.now()).total_seconds()
+        if ahead > _AHEAD_SECONDS:
+            return Unavailable(f"the relay's sign of life is {ahead:.0f} s in the future", mend=_MEND_AHEAD)
         limit = max(SILENT_SECONDS, _SILENT_INTERVALS * self._heartbeat.interval_seconds)
         if age > limit:
             return Unavailable(f"the relay has been silent for {age:.0f} s", mend=_MEND_SILENT)
@@ -112,8 +123,12 @@ class DropletMailbox:
         if whose is not None and whose.droplet_id != self._owner:
             # Whoever was told before knew less, or was another Droplet: everything is told again.
             self._owner = whose.droplet_id
-            self._etags.clear()
-            self._known.clear()
+            self._forget()
+        wall_at_boot = self._clock.now().timestamp() - self._clock.boot()
+        if self._wall_at_boot is None or abs(wall_at_boot - self._wall_at_boot) > _STEPPED_SECONDS:
+            # What was too late, too early or expired by the clock that was wrong may be none of it.
+            self._wall_at_boot = wall_at_boot
+            self._forget()
         addresses = {one.key: one for one in _addresses(whose)}
         # The letters first: when the mailbox stops answering, the rest of a poll is not asked.
         keys = [*addresses, *([HEARTBEAT_KEY] if self._wants_heartbeat() else [])]
@@ -138,8 +153,7 @@ class DropletMailbox:
             except Exception as error:  # noqa: BLE001 - a mailbox that nobody polls any more looks healthy
                 self._problems[_UNFORESEEN] = ProviderError(f"{type(error).__name__}: {error}")
                 # What was read and perhaps not taken is read again.
-                self._etags.clear()
-                self._known.clear()
+                self._forget()
             await self._clock.sleep(self.pause_seconds())
 
     async def close(self) -> None:
@@ -150,6 +164,11 @@ class DropletMailbox:
         """Return the time to the next poll: jitter only shortens it, failures at most double it."""
         longest = self._interval_seconds * min(_LONGEST_PAUSE, 1.0 + 0.25 * self._failures)
         return longest * (1.0 - 0.25 * self._chance())
+
+    def _forget(self) -> None:
+        """Have everything read and handed on again."""
+        self._etags.clear()
+        self._known.clear()
 
     def _wants_heartbeat(self) -> bool:
         read_at = self._heartbeat_read_at
@@ -171,10 +190,13 @@ class DropletMailbox:
         if result.state != "new":
             return
         try:
-            self._heartbeat = read_heartbeat(result.body, self._keys)
+            heartbeat = read_heartbeat(result.body, self._keys)
         except Malformed as error:
             self._problems[HEARTBEAT_KEY] = error
             return
+        if self._heartbeat is None or heartbeat.at != self._heartbeat.at:
+            self._heartbeat_new_at = self._clock.monotonic()
+        self._heartbeat = heartbeat
         self._etags[HEARTBEAT_KEY] = result.etag
 
     def _take(self, to: Address, result: Fetched | ProviderError) -> list[Letter]:
@@ -193,11 +215,12 @@ class DropletMailbox:
         opened = read_letters(result.body, self._keys, to=to, now=self._clock.now())
         if opened.problem is not None:
             self._problems[to.key] = opened.problem
-        else:
+        elif not opened.early:
             self._etags[to.key] = result.etag
         fresh = [letter for letter in opened.letters if letter.letter_id not in self._known]
         for letter in fresh:
-            self._known[letter.letter_id] = None
+            if letter.letter_id not in opened.early:
+                self._known[letter.letter_id] = None
         while len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         return fresh

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,13 +14,11 @@ import pytest
 from aiohttp import web
 
 from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
-from spotwatch.mail import mailbox_bucket
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_client import Fetched, HttpReader, open_reader
 from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES
 from spotwatch.mail.mailbox_writer import FileObjects, open_objects
 from tests.quiet import serving
-from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 
 _KEYS = {"SPACES_KEY": "k", "SPACES_SECRET": "s", "SPACES_REGION": "nyc3"}
 Handler = Callable[[web.Request], web.StreamResponse]
@@ -219,94 +216,6 @@ async def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.Monkey
         found = await _one(reader)
     assert isinstance(found, Fetched)
     assert found.body == b"direct"
-
-
-def _bucket(stand_in: S3StandIn) -> BucketObjects:
-    environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
-    return BucketObjects(*bucket_of("s3://mail/fleet", {**environ, "AWS_ENDPOINT_URL": stand_in.url}))
-
-
-async def test_a_bucket_is_written_and_read() -> None:
-    """What is put under the prefix comes back, with the ETag that is asked for next time."""
-    with S3StandIn() as stand_in:
-        objects = _bucket(stand_in)
-        assert await _one(objects) == Fetched(state="missing")
-        await objects.put("a.json", b"one")
-        found = await _one(objects)
-        assert isinstance(found, Fetched)
-        assert (found.state, found.body) == ("new", b"one")
-        stand_in.fault = lambda call: Reply(304) if "if-none-match" in _lower(call) else None
-        assert await _one(objects, '"e1"') == Fetched(state="same", etag='"e1"')
-        put = next(call for call in stand_in.calls if call.method == "PUT")
-    assert put.key.endswith("fleet/a.json")
-    assert _lower(put)["cache-control"] == "no-store"
-
-
-def _lower(call: Call) -> dict[str, str]:
-    return {name.lower(): value for name, value in call.headers.items()}
-
-
-@pytest.mark.hostile(67, 69)
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (refusal(403, "AccessDenied"), Denied),
-        (refusal(403, "InvalidAccessKeyId"), Denied),
-        (refusal(403, "RequestTimeTooSkewed", "The difference is too large"), Denied),
-        (refusal(503, "SlowDown"), Unavailable),
-        (refusal(500, "InternalError"), Unavailable),
-        (refusal(404, "NoSuchKey"), Fetched),
-        (Reply(200, b"x" * (MAX_OBJECT_BYTES + 1)), Malformed),
-        (Reply(200, b""), Fetched),
-    ],
-)
-async def test_what_a_buckets_refusal_is(reply: Reply, kind: type) -> None:
-    """Each is asked once, and told apart: what the user must mend, what passes, and what is no letter."""
-    with S3StandIn(lambda _: reply) as stand_in:
-        found = await _one(_bucket(stand_in))
-        assert len(stand_in.calls) == 1
-    assert isinstance(found, kind)
-    if isinstance(found, Denied):
-        assert "clock" in found.mend
-
-
-async def test_a_bucket_that_is_away_is_asked_once_for_all_objects() -> None:
-    """A poll of a dead bucket costs one connection, not one for each object."""
-    with S3StandIn() as stand_in:
-        objects = _bucket(stand_in)
-    found = await objects.fetch({"a": "", "b": "", "c": ""})
-    assert [type(one) for one in found.values()] == [Unavailable] * 3
-    assert len({id(one) for one in found.values()}) == 1
-    with pytest.raises(Unavailable):
-        await objects.put("a", b"")
-
-
-@pytest.mark.hostile(62)
-async def test_a_bucket_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop goes on, a second poll makes no second thread, and it is asked again once it has answered."""
-    monkeypatch.setattr(mailbox_bucket, "_ANSWER_SECONDS", 0.3)
-    answering = threading.Event()
-
-    def hang(_: Call) -> None:
-        answering.wait()
-
-    with S3StandIn(hang) as stand_in:
-        objects = _bucket(stand_in)
-        before = threading.active_count()
-        first = await _one(objects)
-        assert isinstance(first, Unavailable)
-        assert "no answer within" in str(first)
-        for _ in range(5):
-            again = await _one(objects)
-            assert isinstance(again, Unavailable)
-            assert "earlier request" in str(again)
-        # One of ours, and the stand-in's own for the connection.
-        assert threading.active_count() <= before + 2
-        answering.set()
-        monkeypatch.undo()
-        async with asyncio.timeout(15):
-            while isinstance(await _one(objects), Unavailable):  # noqa: ASYNC110 - a thread sets no event
-                await asyncio.sleep(0.01)
 
 
 def test_reading_the_clients_module_brings_no_boto3() -> None:

@@ -101,6 +101,29 @@ def _age(seat: Seat) -> float | None:
     return seat.mailbox.heartbeat_age_seconds
 
 
+def test_a_sign_of_life_from_the_future_does_not_last_for_ever() -> None:
+    """It is a problem as it stands, and its age counts from when it came, whatever date it bears."""
+
+    async def main() -> None:
+        seat = Seat()
+        seat.beat(minutes=60 * 24 * 365)
+        await seat.mailbox.poll()
+        assert "in the future" in str(_problem(seat))
+        await seat.clock.sleep(3600)
+        await seat.mailbox.poll()
+        assert _age(seat) == 3600
+        # So far behind that it hides the silence; by the clock that nobody sets it is plain.
+        seat.beat(minutes=60 + 5)
+        await seat.clock.sleep(60)
+        await seat.mailbox.poll()
+        assert _problem(seat) is None
+        await seat.clock.sleep(601)
+        await seat.mailbox.poll()
+        assert "silent for" in str(_problem(seat))
+
+    run_virtual(main())
+
+
 def test_no_relay_at_all_is_a_problem() -> None:
     """A mailbox that is empty, or another one than the relay writes to, does not look healthy."""
 

@@ -181,6 +181,45 @@ def _open(tmp_path: Path, **options: str) -> DropletMailbox:
     )
 
 
+@pytest.mark.hostile(17)
+@pytest.mark.parametrize("hours", [-1.0, -0.25, 4.0, 9.0])
+def test_a_clock_that_was_wrong_loses_no_letter(hours: float) -> None:
+    """What was early, late or expired by a clock that is set afterwards is read and judged again."""
+
+    async def main() -> None:
+        seat = Seat()
+        seat.clock.wall_offset_seconds = 3600 * hours
+        await seat.mailbox.poll()
+        seat.put(letter())
+        await seat.clock.sleep(20)
+        await seat.mailbox.poll()
+        seat.clock.wall_offset_seconds = 0.0
+        await seat.clock.sleep(20)
+        (found,) = await seat.mailbox.poll()
+        assert str(found.evidence) == "strong"
+        await seat.clock.sleep(20)
+        assert await seat.mailbox.poll() == ()
+
+    run_virtual(main())
+
+
+@pytest.mark.hostile(17)
+def test_a_letter_out_of_the_future_grows_strong_when_its_time_has_come() -> None:
+    """Our clock is right, the relay's was ahead: nothing of the letter changes but what it is worth."""
+
+    async def main() -> None:
+        seat = Seat()
+        seat.clock.wall_offset_seconds = -610
+        seat.put(letter())
+        (found,) = await seat.mailbox.poll()
+        assert str(found.evidence) == "weak"
+        await seat.clock.sleep(20)
+        (found,) = await seat.mailbox.poll()
+        assert str(found.evidence) == "strong"
+
+    run_virtual(main())
+
+
 def test_a_mailbox_opens_from_settings(tmp_path: Path) -> None:
     """Address and keys as a configuration holds them are enough for a directory."""
     (tmp_path / "reclaims").mkdir()

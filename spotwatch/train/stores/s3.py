@@ -19,7 +19,7 @@ from spotwatch.train.stores import s3_read, s3_upload
 from spotwatch.train.stores.bulk import Bulk, choose_bulk
 from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.probe import NotConditional, probe
-from spotwatch.train.stores.s3_bucket import TRIES, Bucket, code_of, status_of
+from spotwatch.train.stores.s3_bucket import TRIES, Bucket, Times, code_of, status_of
 
 log = logging.getLogger("spotwatch.train")
 
@@ -49,7 +49,9 @@ def open_spaces(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace
     return _open(spaces_bucket(bucket, environ), prefix, environ, pace)
 
 
-def spaces_bucket(bucket: str, environ: Mapping[str, str], *, tries: int = TRIES) -> Bucket:
+def spaces_bucket(
+    bucket: str, environ: Mapping[str, str], *, tries: int = TRIES, times: Times | None = None
+) -> Bucket:
     """Return a bucket of DigitalOcean Spaces, from `SPACES_KEY`, `_SECRET`, `_REGION` and `_BUCKET`.
 
     `SPACES_ENDPOINT` replaces the region's public endpoint, for a proxy or a test.
@@ -72,7 +74,7 @@ def spaces_bucket(bucket: str, environ: Mapping[str, str], *, tries: int = TRIES
         "aws_access_key_id": environ["SPACES_KEY"],
         "aws_secret_access_key": environ["SPACES_SECRET"],
     }
-    return Bucket(bucket, options, scheme="spaces", tries=tries)
+    return Bucket(bucket, options, scheme="spaces", tries=tries, times=times)
 
 
 def _open(bucket: Bucket, prefix: str, environ: Mapping[str, str], pace: Pace) -> S3Store:

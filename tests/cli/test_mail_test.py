@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -132,3 +134,11 @@ async def test_a_droplet_known_by_name_only_has_a_number_that_no_mail_has() -> N
     assert judgement.droplet is not None
     assert judgement.droplet.droplet_id == UNKNOWN_ID
     assert str(UNKNOWN_ID) in note
+
+
+def test_without_standard_input_it_says_so() -> None:
+    """A closed one is wrong usage, and no traceback."""
+    argv = ["sh", "-c", '"$0" -m spotwatch mail test - <&-', sys.executable]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, "standard input is closed" in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr

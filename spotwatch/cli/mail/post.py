@@ -8,6 +8,7 @@ meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -24,7 +25,7 @@ from spotwatch.config_layers import DEFAULT_PATH
 from spotwatch.config_secrets import locate_secret, read_secret
 from spotwatch.errors import ConfigError
 from spotwatch.mail.model import MAX_MAIL_BYTES
-from spotwatch.masking import mask_url
+from spotwatch.masking import escape, mask_url
 from spotwatch.webhook_guard import is_loopback
 from spotwatch.webhooks import parse_secret, signed_headers
 
@@ -91,16 +92,32 @@ def command(context: click.Context, url: str | None, secret_file: Path | None, c
     try:
         raw = _read_mail()
         target = checked_url(_find_url(config) if url is None else url, f"http://{DEFAULT_LISTEN}{PATH}")
-        secret = _read_secret(secret_file, config)
-        status = _post(target, secret, raw)
+        answer = _post(target, _read_secret(secret_file, config), raw)
+    except click.UsageError:
+        raise
     except ConfigError as error:
-        for problem in error.problems:
-            click.echo(f"spotwatch: {problem}", err=True)
-        context.exit(os.EX_TEMPFAIL)
+        status, lines = os.EX_TEMPFAIL, list(error.problems)
     except _Failed as failed:
-        click.echo(f"spotwatch: {failed}", err=True)
-        context.exit(failed.status)
-    click.echo(f"{mask_url(target)} answers {status}")
+        status, lines = failed.status, [str(failed)]
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any other exit gives the mail back
+        status, lines = os.EX_TEMPFAIL, [f"not posted, {type(error).__name__}: {escape(str(error))}"]
+    else:
+        _say(f"{mask_url(target)} answers {answer}")
+        return
+    for line in lines:
+        _say(f"spotwatch: {line}", err=True)
+    context.exit(status)
+
+
+def _say(line: str, *, err: bool = False) -> None:
+    """Print a line, if anybody takes it: what becomes of the mail does not depend on that."""
+    try:
+        click.echo(line, err=err)
+    except OSError:
+        stream = sys.stderr if err else sys.stdout
+        with contextlib.suppress(OSError):
+            # Else Python tries once more at its end, and exits with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _read_mail() -> bytes:
@@ -110,6 +127,9 @@ def _read_mail() -> bytes:
         UsageError: a person's keyboard is there instead.
         _Failed: there is none.
     """
+    # The type says it is always there; started with a closed one, Python has none.
+    if sys.stdin is None:
+        raise _Failed(os.EX_TEMPFAIL, "standard input is closed, so there is no mail to post")
     if sys.stdin.isatty():
         raise click.UsageError("there is no mail; give it on standard input: spotwatch mail post < FILE.eml")
     raw = sys.stdin.buffer.read(2 * MAX_MAIL_BYTES)

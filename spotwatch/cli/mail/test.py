@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,9 @@ class _MailFile(click.File):
         """Return the open file."""
         if isinstance(value, str) and value != "-" and Path(value).exists() and not Path(value).is_file():
             self.fail(f"{escape(value)!r} is no file; what comes through a pipe is given as -", param, ctx)
+        # Started with a closed one, Python has none.
+        if value == "-" and sys.stdin is None:
+            self.fail("standard input is closed; give the mail as a file, or by < FILE.eml", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -104,7 +108,10 @@ def command(
     wrong usage or configuration.
     """
     settings = load_settings(Options(config=config)).settings
-    raw = file.read(MAX_READ_BYTES)
+    try:
+        raw = file.read(MAX_READ_BYTES)
+    except OSError as error:
+        raise click.UsageError(f"the mail cannot be read: {error}") from error
     if raw.startswith(_FROM_LINE):
         # A mailbox file's own line, which is no header.
         raw = raw.partition(b"\n")[2]

@@ -223,3 +223,40 @@ async def test_the_program_itself_hands_a_mail_on(desk: Desk) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr, desk.hearer.mails) == (0, b"", [MAIL])
+
+
+@pytest.mark.parametrize("streams", ["<&-", "<&- 2>&-", "<&- 2>/dev/full"])
+async def test_without_standard_input_the_mail_waits(desk: Desk, streams: str) -> None:
+    """However it was started, and whether or not anybody reads why: nothing is given back to the sender."""
+    assert await _by_shell(desk, streams) == os.EX_TEMPFAIL
+    assert desk.hearer.mails == []
+
+
+@pytest.mark.parametrize("streams", [">&-", ">/dev/full", ">&- 2>&-"])
+async def test_a_mail_that_was_taken_stays_taken_though_nobody_reads_that(desk: Desk, streams: str) -> None:
+    """Else a full disk for the log would make the mail server send it back."""
+    assert await _by_shell(desk, streams) == 0
+    assert desk.hearer.mails == [MAIL]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("\x1b[2J"), MemoryError(), KeyboardInterrupt()])
+async def test_what_nobody_thought_of_keeps_the_mail_waiting(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Any exit status but 75 gives it back to its sender."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("requests.Session.request", fail)
+    result = await desk.post(MAIL)
+    assert (result.exit_code, type(error).__name__ in result.output) == (os.EX_TEMPFAIL, True)
+    assert "\x1b" not in result.output
+
+
+async def _by_shell(desk: Desk, streams: str) -> int:
+    """Return the exit status of the program itself, started with these streams."""
+    line = f'"$0" -m spotwatch mail post --url "$1" --secret-file "$2" {streams}'
+    argv = ["sh", "-c", line, sys.executable, desk.url, str(desk.secret_file)]
+    done = await asyncio.to_thread(subprocess.run, argv, input=MAIL, capture_output=True, check=False)
+    return done.returncode

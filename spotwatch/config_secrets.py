@@ -46,7 +46,9 @@ def locate_secret(name: str, environ: Mapping[str, str]) -> str:
             "(in Kubernetes: defaultMode: 0400)"
         )
     if not os.access(path, os.R_OK):
-        raise ValueError(f"{path} cannot be read: Permission denied")
+        raise ValueError(
+            f"{path} cannot be read: Permission denied; give it to the daemon: chown {os.geteuid()}"
+        )
     if facts.st_size == 0:
         raise ValueError(f"{path} is empty")
     return str(path)

@@ -90,8 +90,9 @@ class Chart:
         parts: list[str] = []
         y: float = TOP
         for row in self.rows:
-            parts += self._strip(row, y) if isinstance(row, Strip) else self._plot(row, y)
-            y += (_STRIP if isinstance(row, Strip) else _PLOT) + _GAP
+            drawn, height = self._strip(row, y) if isinstance(row, Strip) else self._plot(row, y)
+            parts += drawn
+            y += height + _GAP
         bottom = y - _GAP + 8
         below = [self._mark(mark, bottom) for mark in self.marks]
         return _FRAME.format(
@@ -106,7 +107,7 @@ class Chart:
         first, last = self.span
         return LEFT + (seconds - first) / (last - first) * (WIDTH - LEFT - RIGHT)
 
-    def _strip(self, strip: Strip, y: float) -> list[str]:
+    def _strip(self, strip: Strip, y: float) -> tuple[list[str], float]:
         parts = [_text(LEFT - 14, y + _STRIP / 2 + 5, strip.title, anchor="end")]
         middle = y + _STRIP / 2 + 5
         shown: dict[str, str] = {}
@@ -126,10 +127,10 @@ class Chart:
                 parts.append(_text((begin + end) / 2, middle, fitting[0], "middle", "#ffffff", 13))
         narrow = [(name, color) for name, color in shown.items() if color]
         for number, (name, color) in enumerate(narrow):
-            parts += _key(y + _STRIP + 12 + 16 * number, name, color, 9)
-        return parts
+            parts += _key(y + _STRIP + 12 + 16 * number, name.split(":")[0], color, 9)
+        return parts, _STRIP + 16 * max(0, len(narrow) - 1)
 
-    def _plot(self, plot: Plot, y: float) -> list[str]:
+    def _plot(self, plot: Plot, y: float) -> tuple[list[str], float]:
         most = _round_up(max((v for c in plot.curves for _, v in c.points), default=1.0))
         bottom = y + _PLOT
 
@@ -154,7 +155,7 @@ class Chart:
                 )
         for number, curve in enumerate(plot.curves):
             parts += _key(y + 40 + 18 * number, curve.name, curve.color, 3)
-        return parts
+        return parts, _PLOT
 
     def _mark(self, mark: Mark, bottom: float) -> str:
         x = self._x(mark.at)

@@ -26,7 +26,7 @@ PACE = Pace(
     window_seconds=60.0,
     step_seconds=0.1,
     every_steps=180,
-    before_seconds=32.0,
+    before_seconds=34.0,
     trainer=Path(__file__).parent / "heavy_trainer.py",
 )
 _BEFORE, _AFTER = 42.0, 8.0

@@ -62,6 +62,8 @@ class SpotMachine:
         settings: str = 'providers = ["file"]\n',
         train: str = "",
         watch: str = "",
+        target: str = "",
+        shipped: tuple[str, ...] = (),
         is_root: bool = False,
         starts: bool = True,
     ) -> None:
@@ -72,16 +74,21 @@ class SpotMachine:
             settings: begins the daemon's TOML; the target is added.
             train: further lines of the trainer's [Service].
             watch: further lines of the daemon's [Service].
+            target: further lines of the target.
+            shipped: drop-ins of ours for the daemon, such as `processes.conf`.
             is_root: all as root, instead of the users that the units name.
             starts: False: the units are only installed.
         """
         machine = self.machine
-        (machine.shared / "spotwatch.toml").write_text(f'{settings}[[target]]\nunit = "{TRAIN}"\n')
+        (machine.shared / "spotwatch.toml").write_text(
+            f'{settings}[[target]]\nunit = "{TRAIN}"\n{target}', encoding="utf-8"
+        )
         machine.run("useradd", "--system", "--user-group", "trainer")
         self.run_dir.chmod(0o777)
         machine.install(
             WATCH,
             f"[Service]\nEnvironment=SPOTWATCH_CONFIG=/shared/spotwatch.toml\n{OUR_PROGRAM}{OUR_BOOT}{watch}",
+            *shipped,
             *(["as-root.conf"] if is_root else []),
         )
         # One thread: what the tests measure is not how torch shares two cores.

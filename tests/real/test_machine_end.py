@@ -69,7 +69,7 @@ def test_a_reboot_ends_the_stop_that_was_in_force(spot: SpotMachine) -> None:
 @pytest.mark.parametrize("is_root", [False, True], ids=["own users", "root"])
 def test_a_shutdown_lets_the_trainer_save_first(spot: SpotMachine, slow: str, *, is_root: bool) -> None:
     """The trainer's save is whole, the daemon leaves after it, and neither keeps the machine from ending."""
-    spot.set_up(slow, is_root=is_root, watch="[Unit]\nAfter=dbus.service\n")
+    spot.set_up(slow, is_root=is_root)
     _train_for_a_while(spot)
     spot.machine.reboot()
     spot.wait(TRAIN, "active", 20)

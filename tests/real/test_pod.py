@@ -102,6 +102,14 @@ def test_pod_of_many_nodes_hands_on_the_trainers_code(podman: Podman, image: str
         assert "left at step" in pod.trainer_log()
 
 
+def test_pod_of_many_nodes_ends_soon_after_a_notice(podman: Podman, image: str, tmp_path: Path) -> None:
+    """After the stop it waits some seconds for a withdrawal, and not as long as a drain may take."""
+    with Pod(podman, tmp_path, manifest="indexed-job", image=image, trainer=library_trainer()) as pod:
+        wait_until(lambda: _is_heard(podman, pod), 60, "a status of the trainer")
+        pod.spotwatch("trigger", "stop")
+        assert podman.wait(pod.trainer, 60) == 75
+
+
 def test_hook_before_the_end_waits_for_the_save(podman: Podman, image: str, tmp_path: Path) -> None:
     """The preStop command of the manifest returns once the trainer has saved and removed the flag."""
     hook = trainer_in(pod_of(read(PLAIN / "job-flag.yaml")))["lifecycle"]["preStop"]["exec"]["command"]

@@ -14,8 +14,10 @@
   value: {{ .Values.spotwatch.logFormat }}
 - name: SPOTWATCH_POLICY__SAVE_SECONDS
   value: {{ .Values.spotwatch.saveSeconds | quote }}
+{{- if ne .Values.sidecar "exec" }}
 - name: SPOTWATCH_POLICY__DRAIN_SECONDS
   value: {{ include "spotwatch.grace" . | quote }}
+{{- end }}
 {{- if and .Values.spotwatch.process (ne .Values.sidecar "exec") }}
 - name: SPOTWATCH_TARGET__0__PROCESS
   value: {{ .Values.spotwatch.process | quote }}

@@ -134,7 +134,10 @@ class MailRoute:
             why = f"{service.name}: {error}"
             return Verdict(status=service.permanent_status, result="malformed", why=why)
         if any(one.is_kept for one in judgements):
-            file = await asyncio.to_thread(self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw)
+            is_proven = all(one.result != "unproven" for one in judgements)
+            file = await asyncio.to_thread(
+                self._kept_bodies.keep, PROVIDER_NAME, _KEPT_AS, delivery.raw, is_proven=is_proven
+            )
             if file:
                 judgements = tuple(replace(one, detail=f"{one.detail}; kept as {file}") for one in judgements)
         verdicts = [self._act(service, delivery, seen_id, self._of_our_time(one)) for one in judgements]

@@ -7,10 +7,11 @@ It does not verify a signature, and keeps nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from spotwatch.errors import Malformed
+from spotwatch.model import to_rfc3339
 from spotwatch.providers._do_identity import MAX_ID, Known
 from spotwatch.untrusted import printable, read_moment, read_object, read_text
 
@@ -41,10 +42,16 @@ class Message:
         return f"name {printable(self.name, 100)}" if self.name else "no machine"
 
 
-def parse(body: bytes, *, signed_at: datetime, received_at: datetime) -> Message:
+def parse(body: bytes, *, signed_at: datetime, received_at: datetime, max_age_seconds: float) -> Message:
     """Return the message in `{"event": "reclaim"|"cancel", "droplet_id" and/or "name", "at"}`.
 
     Unknown keys are ignored; a later sender may say more.
+
+    Args:
+        body: JSON.
+        signed_at: aware.
+        received_at: aware.
+        max_age_seconds: how long before its signature the time in it may lie.
 
     Raises:
         Malformed: it is none.
@@ -56,11 +63,16 @@ def parse(body: bytes, *, signed_at: datetime, received_at: datetime) -> Message
     name = read_text(row, "name")
     if len(name) > _MAX_NAME_CHARS:
         raise Malformed(f"'name' has {len(name)} characters", body=body)
+    at = read_moment(row, "at")
+    if at is not None and signed_at - at > timedelta(seconds=max_age_seconds):
+        # A stop at once for what is long past is nobody's wish; a year that was mistyped, rather.
+        too_old = f"more than mail.max_age_seconds, {max_age_seconds:g}, before the signature"
+        raise Malformed(f"'at' is {to_rfc3339(at)}, {too_old}", body=body)
     return Message(
         event="reclaim" if event == "reclaim" else "cancel",
         droplet_id=read_id(row.get("droplet_id")),
         name=name,
-        at=read_moment(row, "at"),
+        at=at,
         signed_at=signed_at,
         received_at=received_at,
     )

@@ -86,9 +86,14 @@ class Pushes:
         if known in _KNOWN:
             return await self._memory.kept(_KNOWN[known])
         try:
-            message = parse(request.body, signed_at=signed, received_at=now)
-        except Malformed:
-            return Verdict(status=400, result="malformed")
+            message = parse(
+                request.body,
+                signed_at=signed,
+                received_at=now,
+                max_age_seconds=self._context.mail.max_age_seconds,
+            )
+        except Malformed as error:
+            return Verdict(status=400, result="malformed", why=str(error))
         doubt = "clock" if is_clock_off else known if known in _DOUBTS else ""
         push = _Push(webhook_id=webhook_id, message=message, body=request.body, doubt=doubt)
         return await self._memory.kept(self._judge(push))

@@ -99,9 +99,14 @@ class RelayReceiver:
         if known in ("duplicate", "reused"):
             return _DUPLICATE if known == "duplicate" else _REUSED
         try:
-            message = parse(request.body, signed_at=signed, received_at=now)
-        except Malformed:
-            return Verdict(status=400, result="malformed")
+            message = parse(
+                request.body,
+                signed_at=signed,
+                received_at=now,
+                max_age_seconds=self._context.mail.max_age_seconds,
+            )
+        except Malformed as error:
+            return Verdict(status=400, result="malformed", why=str(error))
         # What cannot be remembered is told all the same: what comes again only makes the same letters. What
         # may be a replay from before a restart may only flush.
         letters = of_notice(
@@ -148,7 +153,7 @@ class RelayReceiver:
             await self._keep(delivery)
             return Verdict(status=service.permanent_status, result="malformed")
         if any(one.is_kept for one in judgements):
-            await self._keep(delivery)
+            await self._keep(delivery, is_proven=all(one.result != "unproven" for one in judgements))
         letters = self._letters(delivery, judgements)
         if not await self._outbox.post(letters):
             return _LOST
@@ -192,8 +197,8 @@ class RelayReceiver:
             one.result == "not_mine" or (one.event != "none" and one.droplet is None) for one in judgements
         )
 
-    async def _keep(self, delivery: Delivery) -> None:
-        await asyncio.to_thread(self._kept_bodies.keep, "relay", _KEPT_AS, delivery.raw)
+    async def _keep(self, delivery: Delivery, *, is_proven: bool = False) -> None:
+        await asyncio.to_thread(self._kept_bodies.keep, "relay", _KEPT_AS, delivery.raw, is_proven=is_proven)
 
     async def _kept(self, verdict: Verdict) -> Verdict:
         """Return `verdict`, or 503 when a restart would forget that it was given."""

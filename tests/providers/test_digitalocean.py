@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from spotwatch.errors import ProviderError
-from spotwatch.model import Certainty, Evidence, Kind
+from spotwatch.model import Certainty, Evidence, Kind, to_rfc3339
 from spotwatch.providers import Identified, Received, Receiver, Verdict
 from spotwatch.providers.digitalocean import Config
 from spotwatch.server import WebhookServer
@@ -102,7 +102,8 @@ async def test_for_one_event_the_earliest_time_counts(desk: Desk) -> None:
     first = await desk.only()
     assert (await desk.reclaim(30)).result == "accepted"
     earlier = await desk.only()
-    assert (await desk.reclaim(90)).result == "duplicate"
+    # It is kept for when the earlier one has been outlived.
+    assert (await desk.reclaim(90)).result == "accepted"
     assert (await desk.only()) == earlier
     assert earlier.id == first.id
     assert earlier.deadline is not None
@@ -289,3 +290,17 @@ async def test_it_is_a_receiver_with_an_identity_and_leaves_no_task(shop: Shop) 
     assert not [name for name in names if name.startswith("digitalocean")]
     with pytest.raises((ProviderError, RuntimeError)):
         await desk.provider._client.get("/metadata/v1/id")
+
+
+@pytest.mark.parametrize(
+    ("hours", "status"), [(-24 * 365, 400), (-3.1, 400), (-2.9, 202), (1, 202), (24 * 365, 202)]
+)
+async def test_a_time_long_before_its_signature_is_refused_and_named(
+    desk: Desk, hours: float, status: int
+) -> None:
+    """Of another year, mistyped: it would stop the trainer at once. A time just past still does."""
+    at = to_rfc3339(desk.clock.now() + timedelta(hours=hours))
+    verdict = await desk.push({"event": "reclaim", "droplet_id": OURS, "at": at})
+    assert verdict.status == status
+    assert ("'at'" in verdict.why and "mail.max_age_seconds" in verdict.why) == (status == 400)
+    assert len((await desk.ask()).notices) == (status == 202)

@@ -246,8 +246,24 @@ async def test_a_mail_that_is_not_understood_is_kept_for_inspection(town: Town) 
     [kept] = (town.state_dir / "malformed").iterdir()
     assert notice.detail.endswith(f"kept as {kept.name}")
     assert kept.name.startswith("digitalocean-mail-")
+    assert "unproven" not in kept.name
     assert text.encode() in kept.read_bytes()
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+async def test_forged_mails_that_are_not_understood_displace_no_proven_one(town: Town) -> None:
+    """The one that somebody should look at is still there after a flood."""
+    office = town.open()
+    async with office.provider:
+        text = f"Please read what we wrote about Droplet {OURS}."
+        sent = office.ago(minutes=5)
+        await office.mailgun(genuine(sent_at=sent, subject="About it", text=text))
+        for number in range(25):
+            raw = plain(sent_at=sent, subject="About it", text=text, message_id=f"<{number}@x>")
+            await office.mailgun(raw)
+    names = [path.name for path in (town.state_dir / "malformed").iterdir()]
+    assert sum("unproven" not in name for name in names) == 1
+    assert len(names) == 11
 
 
 async def test_standard_needs_no_section_and_nothing_of_mail_is_loaded_before(tmp_path: Path) -> None:

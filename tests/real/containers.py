@@ -120,7 +120,7 @@ class Podman:
     def shell(self, script: str, *, seconds: float = 60, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run a script of a page, in which `docker` and `podman` are this podman, and stop at what fails.
 
-        It runs in `cwd`. What has no `--network` of its own gets none, and no image is looked for elsewhere.
+        It runs in `cwd` and in a network of its own, so that `--network host` is that one, and every port is free.
         """
         tools = self._folder / "bin"
         tools.mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ class Podman:
             tool.write_text(f'#!/bin/sh\nexec {shutil.which("podman")} {" ".join(self._places)} "$@"\n')
             tool.chmod(0o755)
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
+            ["unshare", "--net", "bash", "-euo", "pipefail", "-c", f"ip link set lo up\n{script}"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

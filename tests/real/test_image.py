@@ -84,7 +84,7 @@ def test_it_needs_no_right(podman: Podman, daemon: str) -> None:
     assert re.search(r"^Uid:\s+65532\s+65532\s+65532\s+65532$", status, re.MULTILINE)
     assert re.findall(r"^Cap\w+:\s+(\w+)$", status, re.MULTILINE) == ["0" * 16] * 5
     assert "NoNewPrivs:\t1" in status
-    for place in ("/opt/spotwatch/x", "/tmp/x", "/x"):
+    for place in ("/opt/spotwatch/x", "/etc/spotwatch/x", "/x"):
         assert podman.exec(daemon, "touch", place).returncode != 0
     resident = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
     assert resident

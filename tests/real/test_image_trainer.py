@@ -79,7 +79,8 @@ class _Beside:
 
     def close(self) -> None:
         """Remove both, and the volume."""
-        self.podman("rm", "--force", "--depend", "--time=1", *self._names)
+        if self._names:
+            self.podman("rm", "--force", "--depend", "--time=1", *self._names)
         self.podman("volume", "rm", self.volume, check=False)
 
     def _start(self, image: str, *command: str, options: tuple[str, ...]) -> str:

@@ -121,6 +121,9 @@ def _joined(known: Letter, new: Letter) -> Letter:
     if earlier.event != "reclaim":
         ends.append(earlier.issued_at)
     at = later.at
+    if later.superseded_at is not None and earlier.issued_at <= later.superseded_at:
+        # A second copy of what was called off, late and by another way, says nothing of what came after.
+        return later
     if earlier.event != "cancel" and earlier.at is not None and at is not None:
         at = at if later.issued_at > earlier.at else min(earlier.at, at)
     # A later expiry than needed is harmless; an earlier one could end a notice that is in force.

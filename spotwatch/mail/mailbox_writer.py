@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from spotwatch.errors import ConfigError, Denied, HandshakeError, ProviderError, Unavailable
+from spotwatch.errors import ConfigError, Denied, HandshakeError, Malformed, Unavailable
 from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address, Heartbeat, Letter, join
-from spotwatch.mail.mailbox_client import FileReader, Reader, file_root
+from spotwatch.mail.mailbox_client import Fetched, FileReader, Reader, file_root
 from spotwatch.mail.mailbox_form import others_letters, read_letters, write_heartbeat, write_letters
 from spotwatch.mail.mailbox_keys import SigningKey
+from spotwatch.model import Evidence
 from spotwatch.safe_files import write_atomically
+
+_MEND_LIST = (
+    "let the relay's key list the bucket as well (s3:ListBucket): without it what is missing looks like what is "
+    "forbidden, and nothing weak is written, which could displace a proven letter; check the clock, too"
+)
+_MEND_OTHERS = "look who else writes to the mailbox: its bucket is for the relays of one fleet alone"
 
 
 class Objects(Reader, Protocol):
@@ -109,7 +116,7 @@ class MailboxWriter:
         await self._objects.close()
 
     async def _put(self, to: Address, letters: Sequence[Letter], now: datetime) -> None:
-        raw = await self._raw(to)
+        raw = await self._raw(to, is_strong=any(one.evidence is Evidence.STRONG for one in letters))
         held = self._read(raw or b"", to, now)
         joined = held
         for letter in letters:
@@ -123,24 +130,30 @@ class MailboxWriter:
             return
         await self._objects.put(to.key, body)
         # Who was told that it is written relies on it: another relay, or a bucket that lies, is seen now.
-        if raw is not None and self._ids(self._read(await self._raw(to) or b"", to, now)) != wanted:
-            raise Unavailable(f"{to.key} holds something else than was written")
+        if raw is not None:
+            now_there = await self._raw(to, is_strong=True)
+            if self._ids(self._read(now_there or b"", to, now)) != wanted:
+                raise Malformed(f"{to.key} holds something else than was written", mend=_MEND_OTHERS)
 
-    async def _raw(self, to: Address) -> bytes | None:
-        """Return what the mailbox holds for `to`, empty if nothing; None: we may not read it.
+    async def _raw(self, to: Address, *, is_strong: bool) -> bytes | None:
+        """Return what the mailbox holds for `to`, empty if nothing; None: it cannot be read.
+
+        Args:
+            to: whose object.
+            is_strong: what is to be written is proven, and may replace what nobody can read.
 
         Raises:
-            Unavailable: it does not answer.
+            ProviderError: it does not answer; or a strong letter may be there that a weak one would displace.
         """
         found = (await self._objects.fetch({to.key: ""}))[to.key]
-        if isinstance(found, Unavailable):
+        if isinstance(found, Fetched):
+            return found.body if found.state == "new" else b""
+        if isinstance(found, Unavailable) or not is_strong:
+            if isinstance(found, Denied):
+                raise Denied(str(found), mend=_MEND_LIST)
             raise found
-        if isinstance(found, Denied):
-            # So is what is missing, to who may not list; then what we know ourselves has to do.
-            return None
-        if isinstance(found, ProviderError) or found.state != "new":
-            return b""
-        return found.body
+        # 403 is also what is missing, to who may not list; then what we know ourselves has to do.
+        return None
 
     def _read(self, body: bytes, to: Address, now: datetime) -> tuple[Letter, ...]:
         return read_letters(body, (self._key.public,), to=to, now=now).letters

@@ -42,6 +42,10 @@ class Memory:
 
     async def save(self) -> bool:
         """Write what has changed; tell whether all is on disk, or none is wanted there."""
+        # Whoever waits may be given up meanwhile; the thread still writes, and no later one overtakes it.
+        return await asyncio.shield(self._save_in_turn())
+
+    async def _save_in_turn(self) -> bool:
         async with self._saving:
             return await asyncio.to_thread(self._save)
 

@@ -37,6 +37,8 @@ _MAX_BYTES = 32 * 1024 * 1024
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _AT_ONCE_SECONDS = 3.0
+_GIVES_UP_AFTER = 3
+"""Addresses in a row that get no answer: then it is the mailbox that is away, and not one object of it."""
 
 
 class Writer(Protocol):
@@ -129,8 +131,12 @@ class Outbox:
                     await self._wake.wait()
 
     async def send(self) -> bool:
-        """Try to write everything once; tell whether something was written."""
+        """Try to write everything once; tell whether something was written.
+
+        An address that is refused, or has no answer, keeps the others waiting neither now nor the next time.
+        """
         has_written = False
+        unanswered = 0
         async with self._sending:
             tried: dict[Address, tuple[Letter, ...]] = {}
             others = iter(tuple(self._waiting))
@@ -143,10 +149,13 @@ class Outbox:
                 if failure is not None:
                     self.problem = failure
                     self._on_failed(failure)
-                    if isinstance(failure, Unavailable):
+                    self._put_last(to)
+                    unanswered = unanswered + 1 if isinstance(failure, Unavailable) else 0
+                    if unanswered == _GIVES_UP_AFTER:
                         break
                     continue
                 has_written = True
+                unanswered = 0
                 self._forget(to, letters)
                 for letter in letters:
                     self._on_written(letter)
@@ -182,6 +191,13 @@ class Outbox:
         else:
             self._urgent.pop(to, None)
 
+    def _put_last(self, to: Address) -> None:
+        """Let the next pass begin with another address."""
+        if to in self._waiting:
+            self._waiting[to] = self._waiting.pop(to)
+        if to in self._urgent:
+            self._urgent[to] = self._urgent.pop(to)
+
     async def _put(self, to: Address, letters: tuple[Letter, ...]) -> ProviderError | None:
         """Try to write letters to one address; return why they were not."""
         try:
@@ -197,6 +213,10 @@ class Outbox:
         self._set(to, tuple(one for one in self._waiting.get(to, ()) if one not in letters))
 
     async def _save(self) -> bool:
+        # Whoever waits may be given up meanwhile; the thread still writes, and no later one overtakes it.
+        return await asyncio.shield(self._save_in_turn())
+
+    async def _save_in_turn(self) -> bool:
         async with self._saving:
             if self._path is None:
                 return False

@@ -261,6 +261,18 @@ def test_what_is_in_force(told: list[Letter], in_force: list[tuple[str, str, flo
     assert sorted(found, key=str) == in_force
 
 
+@pytest.mark.hostile(46)
+def test_a_late_copy_of_what_was_called_off_changes_nothing() -> None:
+    """The same notice by a second, slower way comes after its cancel and after the next notice."""
+    cancel = letter("cancel", issued_at=EPOCH + HOUR / 2, message="m2")
+    second = letter(issued_at=EPOCH + 2 * HOUR / 3, at=EPOCH + 8 * HOUR / 3, message="m3")
+    known: tuple[Letter, ...] = ()
+    for one in (_RECLAIM, cancel, second):
+        known = join(known, one, now=EPOCH)
+    assert join(known, _RECLAIM, now=EPOCH) == known
+    assert known[0].at == second.at
+
+
 def test_an_old_letter_does_not_stand_in_the_way_of_a_new_one() -> None:
     """What has expired is forgotten, also when it was issued later than what comes now."""
     known = join((), replace(_LATER, expires_at=EPOCH + HOUR), now=EPOCH)

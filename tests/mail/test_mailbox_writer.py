@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from spotwatch.errors import Unavailable
+from spotwatch.errors import Denied, Malformed, ProviderError, Unavailable
 from spotwatch.mail.mailbox import BROADCAST, Address
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_form import read_letters
@@ -109,7 +109,7 @@ async def test_what_is_written_is_read_back() -> None:
         await put(key, body[:-20])
 
     objects.put = lie  # type: ignore[method-assign]  # the same, but for the end
-    with pytest.raises(Unavailable, match="something else"):
+    with pytest.raises(Malformed, match="something else"):
         await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
     objects.put = put  # type: ignore[method-assign]  # as before
     await MailboxWriter(objects, KEY).put(_OURS, [letter()], now=EPOCH)
@@ -130,3 +130,14 @@ async def test_a_writer_that_may_not_read_writes_what_it_knows() -> None:
     with S3StandIn(lambda call: reply if call.method == "GET" else None) as stand_in:
         await MailboxWriter(_bucket(stand_in), KEY).put(_OURS, [letter()], now=EPOCH)
         assert [call.method for call in stand_in.calls] == ["GET", "PUT"]
+
+
+@pytest.mark.parametrize("error", [Denied("403"), Malformed("400 RequestTimeout"), Malformed("too large")])
+async def test_a_weak_letter_never_replaces_what_cannot_be_read(error: ProviderError) -> None:
+    """A strong one may be there; the weak one waits, and who must give the right to list is told so."""
+    objects = MemoryObjects(errors={_OURS.key: error})
+    with pytest.raises(type(error)) as caught:
+        await MailboxWriter(objects, KEY).put(_OURS, [letter(evidence="weak")], now=EPOCH)
+    assert objects.written == []
+    if isinstance(error, Denied):
+        assert "s3:ListBucket" in caught.value.mend

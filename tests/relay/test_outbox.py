@@ -93,7 +93,7 @@ def test_a_flood_during_an_outage_makes_no_queue(tmp_path: Path) -> None:
                 await outbox.post([letter(to=to, evidence="weak", message=f"m{number}")])
             await asyncio.sleep(0.2)
         assert len(outbox) == 4
-        assert len(mailbox.tries) <= 12
+        assert len(mailbox.tries) <= 3 * 12
         assert (tmp_path / FILE).stat().st_size < 8192
         mailbox.errors.clear()
         await asyncio.sleep(35)
@@ -173,6 +173,38 @@ def test_one_address_that_is_refused_does_not_hold_up_the_others(tmp_path: Path)
         assert set(mailbox.held) == {Address(2), Address(3)}
         assert isinstance(outbox.problem, Denied)
         assert len(outbox) == 1
+
+    run_virtual(main())
+
+
+def test_addresses_without_an_answer_do_not_hold_up_the_others(tmp_path: Path) -> None:
+    """However many objects hang, and however old their letters are, every other letter arrives."""
+
+    async def main() -> None:
+        mailbox = PlayedMailbox()
+        for number in range(1, 8):
+            mailbox.errors[Address(number)] = Unavailable("no answer within 15 s")
+        outbox = outbox_to(mailbox, tmp_path)
+        await outbox.post([letter(to=Address(number)) for number in range(1, 10)])
+        running = asyncio.create_task(outbox.run())
+        await asyncio.sleep(120)
+        running.cancel()
+        assert set(mailbox.held) == {Address(8), Address(9)}
+        assert len(outbox) == 7
+
+    run_virtual(main())
+
+
+def test_a_mailbox_that_is_away_is_not_asked_for_each_letter(tmp_path: Path) -> None:
+    """Three without an answer are enough for one pass."""
+
+    async def main() -> None:
+        mailbox = PlayedMailbox()
+        mailbox.errors[None] = Unavailable("connection refused")
+        outbox = outbox_to(mailbox, tmp_path)
+        await outbox.post([letter(to=Address(number)) for number in range(1, 100)])
+        assert not await outbox.send()
+        assert len(mailbox.tries) == 3
 
     run_virtual(main())
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from spotwatch.mail.mailbox import Address
-from spotwatch.relay.outbox import FILE
+from spotwatch.clock import SystemClock
+from spotwatch.mail.mailbox import Address, Letter
+from spotwatch.relay import outbox as outbox_module
+from spotwatch.relay.outbox import FILE, Outbox
 from spotwatch.testing import run_virtual
 from tests.mail.letters import letter
 from tests.relay.posting import PlayedMailbox, outbox_to
@@ -90,3 +94,32 @@ def test_the_file_is_readable_by_us_alone(tmp_path: Path) -> None:
 
     run_virtual(main())
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_slow_write_that_nobody_waits_for_is_not_overtaken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two letters were answered for: both are on disk, though the first request was given up on the way."""
+    write, going_on = outbox_module._write, threading.Event()
+
+    def slow_at_first(path: Path, waiting: Mapping[Address, tuple[Letter, ...]]) -> None:
+        if len(waiting) == 1:
+            going_on.wait(10)
+        write(path, waiting)
+
+    monkeypatch.setattr(outbox_module, "_write", slow_at_first)
+
+    async def main() -> None:
+        outbox = Outbox(PlayedMailbox(), SystemClock(), state_dir=tmp_path)
+        now = SystemClock().now()
+        first = asyncio.create_task(outbox.post([letter(to=Address(1), issued_at=now)]))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        second = asyncio.create_task(outbox.post([letter(to=Address(2), issued_at=now)]))
+        await asyncio.sleep(0.05)
+        assert not second.done()
+        going_on.set()
+        assert await second
+        assert len(Outbox(PlayedMailbox(), SystemClock(), state_dir=tmp_path)) == 2
+
+    asyncio.run(main())

@@ -99,6 +99,9 @@ install_units() {
             restart=yes
         fi
     done
+    for unit in $old_units; do
+        has_word "$units" "$unit" || forget_unit "$unit"
+    done
     for unit in $units; do
         if [ "$unit" != "$EXAMPLE" ]; then
             put "$UNITS/$unit.d/50-spotwatch.conf" 644 <"$here/trainer.conf"
@@ -146,15 +149,8 @@ install_configuration() {
 remove_all() {
     [ ! -f "$UNITS/spotwatch.service" ] || run systemctl --quiet disable --now spotwatch.service
     for unit in $units; do
-        drop "$UNITS/$unit.d/50-spotwatch.conf"
-        drop_empty "$UNITS/$unit.d"
+        forget_unit "$unit"
     done
-    if [ -f "$UNITS/$EXAMPLE" ] && example | cmp -s - "$UNITS/$EXAMPLE"; then
-        run systemctl --quiet disable "$EXAMPLE"
-        drop "$UNITS/$EXAMPLE"
-    elif [ -f "$UNITS/$EXAMPLE" ]; then
-        say "kept $UNITS/$EXAMPLE, which you edited; take SupplementaryGroups=spotwatch out of it"
-    fi
     for path in "$here"/spotwatch.service.d/*.conf; do
         drop "$UNITS/spotwatch.service.d/${path##*/}"
     done
@@ -172,6 +168,21 @@ remove_all() {
         say "kept $ETC, $STATE and the user they belong to; --purge removes them too"
     fi
     drop "$VENV"
+}
+
+# forget_unit NAME: take away what we gave a trainer's unit; the unit itself only if it is ours as we made it.
+forget_unit() {
+    drop "$UNITS/$1.d/50-spotwatch.conf"
+    drop_empty "$UNITS/$1.d"
+    if [ "$1" != "$EXAMPLE" ] || [ ! -f "$UNITS/$1" ]; then
+        return
+    fi
+    if example | cmp -s - "$UNITS/$1"; then
+        run systemctl --quiet disable "$1"
+        drop "$UNITS/$1"
+    else
+        say "kept $UNITS/$1, which you edited; take SupplementaryGroups=spotwatch out of it"
+    fi
 }
 
 # Those that were made here, as the file that made them says.

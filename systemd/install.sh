@@ -17,7 +17,7 @@ usage: sudo systemd/install.sh [option]...
   --unit NAME          the trainer's unit, to be stopped and started; may be repeated; default: spot-train.service
   --with NAME          a drop-in of spotwatch.service.d: processes, tmp-flag, as-root; may be repeated; or none
   --extras NAME,...    of the package: mail, fast
-  --python PATH        Python 3.11 or later; default: the newest that is found
+  --python PATH        Python 3.11 or later; default: python3, else the newest that is found
   --from PATH          a wheel or a checkout; default: the checkout this file lies in, else PyPI
   --dry-run            print every step, do none
   --uninstall          remove all of it, but configuration and state

@@ -228,7 +228,8 @@ def test_a_second_run_changes_nothing_and_one_with_options_only_that(reader: _Re
     }
     assert machine.check("tail", "-n1", _TOML) == "# mine\n"
 
-    assert reader.type(f"{_INSTALL} --with as-root").returncode == 0
+    assert reader.type(f"{_INSTALL} --with as-root --unit spot-train").returncode == 0
+    assert machine.run("test", "-e", "/etc/systemd/system/other.service.d").returncode == 1
     assert machine.show("spotwatch", "User", "ActiveState") == {"User": "root", "ActiveState": "active"}
     assert machine.run("test", "-e", "/etc/polkit-1/rules.d/50-spotwatch.rules").returncode == 1
 

@@ -65,3 +65,17 @@ def test_the_daemon_imports_nothing_that_its_image_lacks() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"boto3", "botocore", "requests", "dkim", "dns", "cryptography"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("library", ["requests", "boto3"])
+def test_a_library_that_is_left_out_is_named(library: str) -> None:
+    """Where an image lacks it, a command ends with 2 and a line that names the other image."""
+    command = {"requests": ["status"], "boto3": ["checkpoints", "list", "s3://bucket/run"]}[library]
+    script = (
+        f"import sys; sys.modules[{library!r}] = None; sys.argv = ['spotwatch', *{command!r}]\n"
+        "from spotwatch.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"spotwatch: this needs {library}, which is not installed here")
+    assert done.stderr.count("\n") == 1

@@ -120,7 +120,7 @@ class Podman:
     def shell(self, script: str, *, seconds: float = 60, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run a script of a page, in which `docker` and `podman` are this podman, and stop at what fails.
 
-        It runs in `cwd` and in a network of its own, so that `--network host` is that one, and every port is free.
+        It runs in `cwd` and in a network of its own: `--network host` is that one, and every port is free.
         """
         tools = self._folder / "bin"
         tools.mkdir(exist_ok=True)

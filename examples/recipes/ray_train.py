@@ -4,7 +4,7 @@
 Each node runs `spotwatch run`. Its files, in SPOTWATCH_RUNTIME_DIR, are all that a worker hears: it trains in
 a thread, where no signal arrives.
 
-    python ray_train.py --url s3://bucket/checkpoints --run-id sweep-01 --workers 2
+    RAY_TRAIN_V2_ENABLED=1 python ray_train.py --url s3://bucket/checkpoints --run-id sweep-01 --workers 2
 """
 
 from __future__ import annotations

@@ -130,6 +130,36 @@ def test_without_the_drop_in_the_process_is_not_reached(prepared: Machine) -> No
     assert machine.show(_TRAIN, "MainPID") == before
 
 
+_HOOK = """for place in /run/spotwatch /var/lib/spotwatch /tmp /etc /usr /srv; do
+  if echo > "$place/hook-was-here"; then echo "writes $place"; fi
+done
+chmod 4755 /run/spotwatch/hook-was-here || echo "no setuid"
+systemctl --no-ask-password stop dbus || echo "no other unit"
+id -un
+"""
+
+
+def test_a_hook_has_the_daemon_s_sandbox(prepared: Machine) -> None:
+    """It writes where the daemon does, makes no program that runs as another, and stops no other unit."""
+    machine, result = prepared, "/run/spotwatch/hook-result"
+    _set_up(machine, _Way(drop_ins=(), target=f'unit = "{_TRAIN}"'))
+    (machine.shared / "hook.sh").write_text(_HOOK, encoding="ascii")
+    with (machine.shared / "spotwatch.toml").open("a", encoding="utf-8") as file:
+        command = f"sh /shared/hook.sh > {result}.new 2> /dev/null; mv {result}.new {result}"
+        file.write(f"[hook]\non_notice = ['/bin/sh', '-c', '{command}']\n")
+    assert machine.run("systemctl", "restart", _WATCH).returncode == 0, machine.journal(_WATCH)
+    _trigger(machine, "flush")
+    wait_until(lambda: machine.run("test", "-e", result).returncode == 0, 20, machine.journal(_WATCH))
+    assert machine.check("cat", result).splitlines() == [
+        "writes /run/spotwatch",
+        "writes /var/lib/spotwatch",
+        "writes /tmp",
+        "no setuid",
+        "no other unit",
+        "spotwatch",
+    ]
+
+
 def test_a_secret_is_root_s_and_reaches_the_daemon_by_name(prepared: Machine) -> None:
     """With the file there the webhook listens; without it the daemon says which secret is empty."""
     machine, secret = prepared, "/etc/spotwatch/webhook-secret"

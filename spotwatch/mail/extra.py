@@ -21,4 +21,7 @@ def require(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"mail needs {module.partition('.')[0]}; pip install 'spotwatch[mail]'") from error
+        raise ConfigError(
+            f"mail needs {module.partition('.')[0]}; pip install 'spotwatch[mail]', or in a container take the "
+            "image built with --target full"
+        ) from error

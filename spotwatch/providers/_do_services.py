@@ -82,6 +82,9 @@ def _fits_only_an_unset_clock(delivery: Delivery, context: Context) -> bool:
 
 def _door(kind: type[Service], config: object, context: Context) -> Door:
     more: dict[str, Any] = {"secrets": context.webhook_secrets} if kind.name == STANDARD else {}
+    if (shared := getattr(kind, "shared", None)) is not None:
+        # What both have in common, such as keys that they fetch.
+        more |= shared(context.clock, context.state_dir)
     make = partial(kind, config, read_secret=context.read_secret, clock=context.clock, **more)
     return Door(
         service=make(tolerance_seconds=context.webhook_tolerance_seconds),

@@ -1,44 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that Amazon SNS signs with, out of the certificates that its own hosts serve.
+"""The keys that Amazon SNS signs with, and the certificates that have proven a message, kept over restarts.
 
-What is checked: the host's TLS certificate, by the system's roots; of the signing certificate the time, the
-names, that Amazon issued it, that it is no authority and has an RSA key of 2048 bits or more; and each link
-of as much of a chain as the file brings. What is not: the link from there to a root, since the file brings
-the leaf alone and the rest would have to be fetched from an address within it. AWS's own SDK for Java checks
-the host's name and the time (`CertificateRetriever`, 2.x, read 2026-11-29).
-
-It does not choose an address, and follows none: no redirect, no proxy, 16 KiB and three seconds at most.
+So a flood of messages with invented certificates, while the host of the real ones is asked as often as it may
+be, does not keep out the one genuine message: its certificate has been here since the subscription was
+confirmed. What a certificate must be is decided elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import ssl
+import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from spotwatch.clock import Clock
-from spotwatch.errors import Malformed, Unavailable
-from spotwatch.mail.extra import require
+from spotwatch.errors import HandshakeError, Malformed
+from spotwatch.kept_state import KeptState
 from spotwatch.mail.inbound._sns import Topic
+from spotwatch.mail.inbound._sns_asking import Asking
+from spotwatch.mail.inbound._sns_certificate import (
+    MAX_BYTES,
+    Certificate,
+    NoSuchFile,
+    download,
+    read_certificate,
+)
 
-MAX_BYTES = 16 * 1024
-FETCH_SECONDS = 3.0
-MAX_FETCHES_A_MINUTE = 10
-"""Whoever knows a topic's name can make us ask for files that do not exist."""
+FILE = "sns-certificates.json"
+_VERSION = 1
 _CAPACITY = 8
-_MAX_CHAIN = 4
-_MIN_KEY_BITS = 2048
-_OK = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    key: Any
-    until: datetime
+_MAX_FILE_BYTES = 2 * _CAPACITY * MAX_BYTES
 
 
 class Keys:
@@ -46,158 +38,117 @@ class Keys:
 
     Args:
         clock: what time it is.
-        fetch: returns the bytes at an address, or raises Unavailable or Malformed.
+        fetch: returns the bytes at an address, or raises Unavailable or Malformed; None: Amazon's hosts.
+        path: where the certificates that have proven a message outlive a restart; None: memory only.
     """
 
-    def __init__(self, clock: Clock, fetch: Callable[[str], Awaitable[bytes]] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        fetch: Callable[[str], Awaitable[bytes]] | None = None,
+        *,
+        path: Path | None = None,
+    ) -> None:
         self._clock = clock
         self._fetch = fetch or download
-        self._known: dict[str, _Known] = {}
-        self._asked_at: list[float] = []
+        self._read: dict[str, Certificate] = {}
+        self._files: dict[str, bytes] = {}
+        """As fetched, those of `_read`."""
+        self._proven: dict[str, bytes] = {}
+        """Those that have proven a message, the latest last."""
+        self._asking = Asking()
+        self._state = KeptState(path, self._to_bytes, limit=_MAX_FILE_BYTES)
+        self._saving = asyncio.Lock()
+        try:
+            self._load()
+        except HandshakeError as error:
+            # They are fetched again; a new file takes the place of this one.
+            self._state.problem = str(error)
 
-    async def find(self, url: str, topic: Topic) -> Any:
+    @property
+    def problem(self) -> str:
+        """Return why the file could not be read or written; empty when it could."""
+        return self._state.problem
+
+    async def find(self, url: str, topic: Topic, *, peer: str = "") -> Any:
         """Return the RSA key of the certificate at `url`.
+
+        Args:
+            url: put together by the caller.
+            topic: whose message it is.
+            peer: who has sent it.
 
         Raises:
             Unavailable: it cannot be had now.
             Malformed: it is no certificate that SNS signs messages of `topic` with.
         """
         now = self._clock.now()
-        known = self._known.get(url)
+        known = self._read.get(url) or self._from_file(url, topic)
         if known is None or known.until < now:
-            self._known.pop(url, None)
-            self._count()
-            known = read_certificate(await self._fetch(url), topic, now)
-            while len(self._known) >= _CAPACITY:
-                del self._known[next(iter(self._known))]
-            self._known[url] = known
+            self._asking.begin(url, peer, self._clock.monotonic())
+            try:
+                found = await self._fetch(url)
+            except NoSuchFile:
+                self._asking.missing(url, self._clock.monotonic())
+                raise
+            known = read_certificate(found, topic, now)
+            self._remember(url, found, known)
         return known.key
 
-    def _count(self) -> None:
-        monotonic = self._clock.monotonic()
-        minute = timedelta(minutes=1).total_seconds()
-        self._asked_at = [at for at in self._asked_at if monotonic - at < minute]
-        if len(self._asked_at) >= MAX_FETCHES_A_MINUTE:
-            raise Unavailable(f"{MAX_FETCHES_A_MINUTE} certificates were asked for within a minute")
-        self._asked_at.append(monotonic)
+    async def vouch(self, url: str, peer: str) -> None:
+        """Say that the certificate at `url` has proven a message of `peer`; it is kept for good."""
+        is_new = self._asking.vouch(peer)
+        found = self._files.get(url, self._proven.get(url))
+        if found is not None and self._proven.get(url) != found:
+            self._proven.pop(url, None)
+            self._proven[url] = found
+            while len(self._proven) > _CAPACITY:
+                del self._proven[next(iter(self._proven))]
+            is_new = True
+        if is_new:
+            self._state.changed()
+        async with self._saving:
+            await asyncio.to_thread(self._state.save)
 
-
-async def download(url: str, *, connector: Any = None) -> bytes:
-    """Return the bytes at `url`, which the caller has put together himself.
-
-    Args:
-        url: https.
-        connector: how aiohttp connects; None: by the system's names and roots.
-
-    Raises:
-        Unavailable: no answer in time, or none with 200.
-        Malformed: it has more than 16 KiB.
-    """
-    import aiohttp  # noqa: PLC0415 - a relay or daemon without this service has no use for it here
-
-    try:
-        async with (
-            asyncio.timeout(FETCH_SECONDS),
-            aiohttp.ClientSession(
-                connector=connector,
-                trust_env=False,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "spotwatch", "Accept-Encoding": "identity"},
-            ) as session,
-            session.get(url, allow_redirects=False) as reply,
-        ):
-            if reply.status != _OK:
-                raise Unavailable(f"{url} answers {reply.status}")
-            body = bytearray()
-            async for chunk in reply.content.iter_any():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    raise Malformed(f"{url} has more than {MAX_BYTES} bytes")
-    except (TimeoutError, aiohttp.ClientError, ssl.SSLError, OSError) as error:
-        raise Unavailable(f"{url} does not answer ({type(error).__name__})") from error
-    return bytes(body)
-
-
-def read_certificate(pem: bytes, topic: Topic, now: datetime) -> _Known:
-    """Return the key in a certificate, and until when it counts.
-
-    Raises:
-        Malformed: it is no certificate that SNS signs messages of `topic` with.
-    """
-    x509 = require("cryptography.x509")
-    rsa = require("cryptography.hazmat.primitives.asymmetric.rsa")
-    try:
-        chain = x509.load_pem_x509_certificates(pem)
-        leaf = chain[0]
-        key = leaf.public_key()
-        names, issuers = _names(leaf), _texts(leaf.issuer, "ORGANIZATION_NAME")
-        is_authority = _is_authority(leaf)
-    except (ValueError, TypeError, require("cryptography.exceptions").UnsupportedAlgorithm) as error:
-        raise Malformed("what signs is no certificate") from error
-    if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
-        raise Malformed(
-            f"the certificate holds from {leaf.not_valid_before_utc} to {leaf.not_valid_after_utc} only"
-        )
-    if names.isdisjoint(_expected_names(topic)):
-        raise Malformed(f"the certificate is not one of {topic.host}")
-    if is_authority or leaf.issuer == leaf.subject:
-        raise Malformed("the certificate is an authority's, or its own")
-    if topic.partition == "aws" and "Amazon" not in issuers:
-        raise Malformed("the certificate was not issued by Amazon")
-    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < _MIN_KEY_BITS:
-        raise Malformed(f"the certificate has no RSA key of {_MIN_KEY_BITS} bits")
-    _check_chain(chain)
-    return _Known(key=key, until=leaf.not_valid_after_utc)
-
-
-def _expected_names(topic: Topic) -> frozenset[str]:
-    """Return what a signing certificate of the topic's region may be called.
-
-    AWS SDK for Java 2.x, `SnsHostProvider`, read 2026-11-29: `sns.amazonaws.com` in the old regions, one of
-    their own in those that are opted into, and others in GovCloud and China.
-    """
-    names = {topic.host, "sns.amazonaws.com", f"sns-signing.{topic.region}.amazonaws.com"}
-    if topic.partition == "aws-us-gov":
-        names = {topic.host, "sns-us-gov-west-1.amazonaws.com"}
-    elif topic.partition == "aws-cn":
-        names = {topic.host, f"sns-{topic.region}.amazonaws.com.cn"}
-    return frozenset(names)
-
-
-def _names(certificate: Any) -> frozenset[str]:
-    """Return the DNS names of a certificate; its common name where it has no others."""
-    x509 = require("cryptography.x509")
-    try:
-        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return frozenset(_texts(certificate.subject, "COMMON_NAME"))
-    return frozenset(others.value.get_values_for_type(x509.DNSName))
-
-
-def _texts(name: Any, kind: str) -> list[str]:
-    oid = getattr(require("cryptography.x509.oid").NameOID, kind)
-    return [str(attribute.value) for attribute in name.get_attributes_for_oid(oid)]
-
-
-def _is_authority(certificate: Any) -> bool:
-    x509 = require("cryptography.x509")
-    try:
-        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except x509.ExtensionNotFound:
-        return False
-
-
-def _check_chain(chain: list[Any]) -> None:
-    """Refuse certificates of which one was not signed by the next.
-
-    Raises:
-        Malformed: says so.
-    """
-    if len(chain) > _MAX_CHAIN:
-        raise Malformed(f"the file has more than {_MAX_CHAIN} certificates")
-    for below, above in itertools.pairwise(chain):
+    def _from_file(self, url: str, topic: Topic) -> Certificate | None:
+        """Return what an earlier life has kept, if it still counts."""
+        found = self._proven.get(url)
+        if found is None:
+            return None
         try:
-            below.verify_directly_issued_by(above)
-        except (ValueError, TypeError, require("cryptography.exceptions").InvalidSignature) as error:
-            raise Malformed("the certificates in the file do not belong together") from error
+            known = read_certificate(found, topic, self._clock.now())
+        except Malformed:
+            # Expired, or what somebody else has written into the file.
+            del self._proven[url]
+            return None
+        self._remember(url, found, known)
+        return known
+
+    def _remember(self, url: str, found: bytes, known: Certificate) -> None:
+        for kept in (self._read, self._files):
+            kept.pop(url, None)
+        while len(self._read) >= _CAPACITY:
+            # Anybody may name certificates that SNS has signed with long ago, for others.
+            oldest = next((one for one in self._read if one not in self._proven), next(iter(self._read)))
+            del self._read[oldest], self._files[oldest]
+        self._read[url], self._files[url] = known, found
+
+    def _to_bytes(self) -> bytes:
+        certificates = {url: found.decode("ascii") for url, found in self._proven.copy().items()}
+        row = {"version": _VERSION, "certificates": certificates, "networks": list(self._asking.known)}
+        return json.dumps(row).encode()
+
+    def _load(self) -> None:
+        body = self._state.read()
+        if body is None:
+            return
+        try:
+            row = json.loads(body)
+            if row["version"] != _VERSION:
+                raise ValueError("another version")
+            certificates = {str(url): str(text).encode("ascii") for url, text in row["certificates"].items()}
+            asking = Asking(str(network) for network in row["networks"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise HandshakeError(f"{self._state.path}: {type(error).__name__}") from error
+        self._proven = dict(list(certificates.items())[-_CAPACITY:])
+        self._asking = asking

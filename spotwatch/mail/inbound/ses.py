@@ -16,6 +16,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from spotwatch.clock import Clock
@@ -31,7 +32,7 @@ from spotwatch.mail.inbound._sns import (
     verify,
 )
 from spotwatch.mail.inbound._sns_confirm import confirm_subscription
-from spotwatch.mail.inbound._sns_keys import Keys
+from spotwatch.mail.inbound._sns_keys import FILE, Keys
 from spotwatch.mail.model import Delivery
 from spotwatch.received import Received, Verdict
 from spotwatch.untrusted import printable, read_object, read_text
@@ -112,6 +113,11 @@ class Ses:
         self._keys = keys or Keys(clock)
         self._confirm = confirm
 
+    @staticmethod
+    def shared(clock: Clock, state_dir: Path | None) -> dict[str, Any]:
+        """Return what several of one daemon have in common: the keys, and their file in `state_dir`."""
+        return {"keys": Keys(clock, path=None if state_dir is None else state_dir / FILE)}
+
     async def open(self, request: Received) -> Delivery | Verdict:
         """Check form, topic, signature and age, then confirm a subscription or take the mail out.
 
@@ -122,7 +128,7 @@ class Ses:
         message = read_message(
             request.headers, request.body, topics=self._topics, needs_v2=self._config.require_v2
         )
-        await self._authenticate(message)
+        await self._authenticate(message, request.peer)
         if message.kind == SUBSCRIPTION:
             return await self._subscribe(message)
         if message.kind == UNSUBSCRIPTION:
@@ -137,9 +143,9 @@ class Ses:
         except Malformed as error:
             raise Refused.malformed(str(error), self.permanent_status) from error
 
-    async def _authenticate(self, message: Message) -> None:
+    async def _authenticate(self, message: Message, peer: str) -> None:
         try:
-            key = await self._keys.find(message.certificate_url, message.topic)
+            key = await self._keys.find(message.certificate_url, message.topic, peer=peer)
         except Unavailable as error:
             raise Refused(Verdict(status=503, result="pending"), str(error)) from error
         except Malformed as error:
@@ -150,6 +156,7 @@ class Ses:
         longest_seconds = max(self._config.max_age_seconds, self._tolerance_seconds)
         if not -self._tolerance_seconds <= age_seconds <= longest_seconds:
             raise Refused.replayed(f"published {age_seconds:.0f} s ago")
+        await self._keys.vouch(message.certificate_url, peer)
 
     async def _subscribe(self, message: Message) -> Verdict:
         try:

@@ -17,11 +17,8 @@ from cryptography.hazmat.primitives import serialization
 from spotwatch.errors import Malformed, Unavailable
 from spotwatch.mail.inbound import Refused
 from spotwatch.mail.inbound._sns import parse_topic, read_message, verify
-from spotwatch.mail.inbound._sns_keys import (
-    MAX_FETCHES_A_MINUTE,
-    Keys,
-    read_certificate,
-)
+from spotwatch.mail.inbound._sns_certificate import read_certificate
+from spotwatch.mail.inbound._sns_keys import Keys
 from spotwatch.mail.inbound.ses import Config, Ses
 from spotwatch.mail.model import Delivery
 from spotwatch.received import Received
@@ -187,22 +184,6 @@ async def test_a_host_that_does_not_answer_means_try_again() -> None:
         keys=Keys(bench.clock, fails),
     )
     assert await bench.refusal(good()) == (503, "pending")
-
-
-@pytest.mark.hostile(27)
-async def test_strangers_cannot_have_us_ask_for_ever() -> None:
-    """Ten new addresses a minute are asked for, then none; known certificates stay known."""
-    bench = Bench()
-    await bench.service.open(good())
-    for number in range(20):
-        name = f"SimpleNotificationService-{number:032x}.pem"
-        url = f"https://sns.eu-west-1.amazonaws.com/{name}"
-        await bench.refusal(post(sign(envelope(SigningCertURL=url), who="stranger")))
-    assert len(bench.host.asked) == MAX_FETCHES_A_MINUTE
-    bench.clock.wall_offset_seconds = 61
-    await bench.refusal(post(sign(envelope(SigningCertURL=url), who="stranger")))
-    assert len(bench.host.asked) == MAX_FETCHES_A_MINUTE + 1
-    assert len(bench.service._keys._known) <= 8
 
 
 @pytest.mark.parametrize(

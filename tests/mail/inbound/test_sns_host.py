@@ -20,11 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography.hazmat.primitives import serialization
 
 from spotwatch.errors import Malformed, Unavailable
-from spotwatch.mail.inbound._sns_keys import (
-    FETCH_SECONDS,
-    MAX_BYTES,
-    download,
-)
+from spotwatch.mail.inbound._sns_certificate import FETCH_SECONDS, MAX_BYTES, NoSuchFile, download
 from tests.mail.inbound.requests_ses import (
     CERTIFICATE_URL,
     certificate,
@@ -154,3 +150,18 @@ async def test_a_host_that_is_silent_is_left(tls: Tls) -> None:
         await tls.get()
     assert asyncio.get_running_loop().time() - began >= FETCH_SECONDS - 0.1
     done.set()
+
+
+@pytest.mark.parametrize(("status", "is_missing"), [(403, True), (404, True), (500, False)])
+async def test_a_file_that_the_host_does_not_have_is_told_from_a_host_that_fails(
+    tls: Tls, status: int, is_missing: bool
+) -> None:
+    """The first is not asked for again at once."""
+
+    async def refuses(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=status)
+
+    tls.answer = refuses
+    with pytest.raises(Unavailable, match=f"answers {status}") as caught:
+        await tls.get()
+    assert isinstance(caught.value, NoSuchFile) == is_missing

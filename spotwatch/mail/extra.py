@@ -22,6 +22,6 @@ def require(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"mail needs {module.partition('.')[0]}; pip install 'spotwatch[mail]', or in a container take the "
-            "image built with --target full"
+            f"mail needs {module.partition('.')[0]}; pip install 'spotwatch[mail]', or in a container take "
+            "the image built with --target full"
         ) from error

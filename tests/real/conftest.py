@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,10 +79,11 @@ def caddy() -> str:
 
 
 @pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def podman() -> Iterator[Podman]:
     """Give a podman with an empty store of its own; half a second."""
     _require("podman", "runc", "mmdebstrap")
-    with Podman(tmp_path_factory.mktemp("podman")) as made:
+    # Not pytest's own folder: podman takes 50 characters at most, and several workers have longer ones.
+    with Podman(Path(tempfile.mkdtemp(prefix="podman-"))) as made:
         yield made
 
 

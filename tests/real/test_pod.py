@@ -62,7 +62,7 @@ def test_signal_crosses_to_the_trainers_container(podman: Podman, image: str, tm
 
 
 def test_native_sidecar_leaves_soon_after_the_trainer(podman: Podman, image: str, tmp_path: Path) -> None:
-    """As the kubelet ends a pod: the trainer first, its save durable, then spotwatch, long before its limit."""
+    """As the kubelet ends a pod: the trainer first, then spotwatch, well within its limit."""
     with Pod(podman, tmp_path, manifest="job-native", image=image, trainer=library_trainer()) as pod:
         wait_until(lambda: _is_heard(podman, pod), 60, "a status of the trainer")
         pod.stop(pod.trainer)

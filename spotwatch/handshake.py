@@ -120,6 +120,8 @@ class Status:
     saved: Saved = field(default_factory=Saved)
     eta_seconds: float | None = None
     error: str = ""
+    exit_code: int | None = None
+    """What it leaves with, which a launcher above it may hide; None while it runs."""
     owner_uid: int = -1
     """Whose file it was; -1 when it was not read from one. Not part of the file."""
 
@@ -153,6 +155,7 @@ class Status:
             },
             "eta_seconds": self.eta_seconds,
             "error": self.error,
+            "exit_code": self.exit_code,
         }
         return json.dumps(row).encode() + b"\n"
 
@@ -170,7 +173,7 @@ class Status:
         phase = _text(row, "phase")
         if phase not in PHASES:
             raise HandshakeError(f"not a status: unknown phase {phase[:40]!r}")
-        eta = row.get("eta_seconds")
+        eta, code = row.get("eta_seconds"), row.get("exit_code")
         try:
             return cls(
                 run_id=_text(row, "run_id"),
@@ -194,6 +197,7 @@ class Status:
                 ),
                 eta_seconds=None if eta is None else _real(row, "eta_seconds", MAX_SECONDS),
                 error=_text(row, "error"),
+                exit_code=None if code is None else _whole(row, "exit_code", 255),
                 owner_uid=owner_uid,
             )
         except (ValueError, TypeError) as error:

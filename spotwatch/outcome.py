@@ -18,8 +18,10 @@ _CODES_OF_THE_LIBRARY = (DURABLE, NOT_DURABLE, LEASE_LOST)
 def exit_code(parts: Assembly, child_code: int | None) -> int:
     """Return what to exit with.
 
-    75 promises a durable save, so it takes one that is on record, or a trainer that says 75 itself. One that
-    was told to stop and ends with 0 has said nothing of a save, unless its status says that it has finished.
+    75 promises a durable save, so it takes one that is on record, or a trainer that says 75 itself, behind a
+    launcher by its status: it may have answered another machine's notice, or a signal that came before any
+    order. One that was told to stop and ends with 0 has said nothing of a save, unless its status says that
+    it has finished.
 
     Args:
         parts: the ledger knows whether a stop was ordered and answered, the trainers whether they finished.
@@ -28,6 +30,11 @@ def exit_code(parts: Assembly, child_code: int | None) -> int:
     stop = parts.runner.last_stop()
     if child_code in _CODES_OF_THE_LIBRARY:
         return child_code
+    left_with = parts.trainers.left_with()
+    if LEASE_LOST in left_with:
+        return LEASE_LOST
+    if DURABLE in left_with and left_with <= {FINISHED, DURABLE}:
+        return DURABLE
     if stop is None or parts.trainers.have_finished():
         return child_code or FINISHED
     return DURABLE if stop.answer == "durable" else NOT_DURABLE

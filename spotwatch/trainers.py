@@ -83,6 +83,10 @@ class Trainers:
         spoken = [status for status in self.statuses if status.at >= self._since]
         return bool(spoken) and all(map(_has_finished, spoken))
 
+    def left_with(self) -> frozenset[int | None]:
+        """Return what the trainers that have spoken since we began leave with; None: one has not said."""
+        return frozenset(status.exit_code for status in self.statuses if status.at >= self._since)
+
     def highest_seq(self) -> int:
         """Return the highest order number that any trainer has mentioned."""
         return max((max(s.seq, s.saved.seq) for s in self.statuses), default=0)

@@ -11,12 +11,18 @@ import pytest
 from spotwatch.outcome import exit_code
 
 
-def ended(answer: str | None, child: int | None, *, finished: bool = False) -> int:
+def ended(
+    answer: str | None,
+    child: int | None,
+    *,
+    finished: bool = False,
+    left: frozenset[int | None] = frozenset(),
+) -> int:
     """Return the exit code after a stop with this answer; None: there was no stop."""
     stop = None if answer is None else SimpleNamespace(answer=answer)
     parts: Any = SimpleNamespace(
         runner=SimpleNamespace(last_stop=lambda: stop),
-        trainers=SimpleNamespace(have_finished=lambda: finished),
+        trainers=SimpleNamespace(have_finished=lambda: finished, left_with=lambda: left),
     )
     return exit_code(parts, child)
 
@@ -57,3 +63,25 @@ def test_finished(answer: str | None, code: int | None) -> None:
 def test_unanswered(code: int | None) -> None:
     """Nothing shows that anything was saved."""
     assert ended("", code) == 76
+
+
+@pytest.mark.parametrize("answer", [None, "", "acknowledged"])
+@pytest.mark.parametrize(
+    ("left", "code"),
+    [
+        ({75}, 75),
+        ({0, 75}, 75),
+        ({75, 77}, 77),
+        ({77}, 77),
+    ],
+)
+def test_what_a_launcher_hides(answer: str | None, left: set[int | None], code: int) -> None:
+    """A notice to another node, or a signal before any order: torchrun says 1, and the status says more."""
+    assert ended(answer, 1, left=frozenset(left)) == code
+
+
+@pytest.mark.parametrize("left", [{75, None}, {75, 76}, {76}, {None}])
+def test_one_that_did_not_leave_with_a_save(left: set[int | None]) -> None:
+    """A crash beside a saved trainer is a crash, and what was ordered and not saved is 76."""
+    assert ended(None, 1, left=frozenset(left)) == 1
+    assert ended("", 1, left=frozenset(left)) == 76

@@ -166,7 +166,7 @@ class Checkpointer:
             self._usage.go_back(possible=any(self._life.world.everyone(can_return)))
         self._link.begin()
         heart = self._link.heart
-        heart.tell(phase="resuming")
+        heart.tell(phase="resuming", exit_code=None)
         try:
             manifest = self._life.begin(
                 self._leave_if_told,
@@ -346,4 +346,4 @@ class Checkpointer:
         told = (self._link.is_stopping or self._wants_out) and self._exit_code in (DURABLE, NOT_DURABLE)
         ended = {FINISHED: "finished", DURABLE: "stopped"}.get(self.exit_code, "failed")
         self._life.end(ended)
-        self._link.end(phase, error, leaving=told)
+        self._link.end(phase, error, leaving=told, exit_code=self.exit_code)

@@ -69,16 +69,18 @@ class Link:
         self.orders.look()
         self.heart.start()
 
-    def end(self, phase: str, error: str, *, leaving: bool) -> None:
+    def end(self, phase: str, error: str, *, leaving: bool, exit_code: int) -> None:
         """Say the last word and give the signals back.
 
         Args:
             phase: how it ended.
             error: why, if it ended badly; empty keeps what was said before.
             leaving: the process ends because it was told to.
+            exit_code: what the program is to end with.
         """
         self.heart.stop()
-        self.heart.tell(phase=phase, eta_seconds=None, error=error[:500] or self.heart.status.error)
+        said = error[:500] or self.heart.status.error
+        self.heart.tell(phase=phase, eta_seconds=None, error=said, exit_code=exit_code)
         self.signals.restore(leaving=leaving)
 
     def _watch(self) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from spotwatch import logs
-from spotwatch.cli._options import Options, load_settings
+from spotwatch.cli._options import Options, load_settings, peek
 from spotwatch.config_layers import DEFAULT_PATH
 
 _EPILOG = """\b
@@ -50,9 +51,14 @@ def command(
     if make_key is not None:
         click.echo(making.make_key(make_key.absolute()))
         return
-    loaded = load_settings(Options(config=config, log_level=log_level, log_format=log_format))
+    options = Options(config=config, log_level=log_level, log_format=log_format)
+    loaded = load_settings(options)
     settings = loaded.settings
     logs.set_up_logging(format=settings.log.format, level=settings.log.level)
+    if settings.state_dir is None:
+        # Nothing new can be kept there, but promised letters may be waiting in it.
+        named = peek(options, "state_dir")
+        settings = replace(settings, state_dir=making.find_readable_state_dir(named, os.environ))
     for warning in loaded.warnings:
         logs.get_logger().warning("configuration", problem=warning)
     from spotwatch.clock import SystemClock  # noqa: PLC0415

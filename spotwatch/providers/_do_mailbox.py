@@ -29,12 +29,12 @@ from spotwatch.mail.mailbox_keys import PublicKey
 INTERVAL_SECONDS = 20.0
 SILENT_SECONDS = 600.0
 """A heartbeat older than this, or than five of the relay's intervals, is a problem."""
+SILENT_INTERVALS = 5
 
 _MAX_NAMES = 8
 _MAX_KNOWN = 256
 _HEARTBEAT_SECONDS = 60.0
 _LONGEST_PAUSE = 2.0  # in intervals
-_SILENT_INTERVALS = 5
 _STEPPED_SECONDS = 60.0
 """A wall clock that moves so much against the boot clock was set, and what was read is judged anew."""
 _AHEAD_SECONDS = 600.0
@@ -112,7 +112,7 @@ class DropletMailbox:
         ahead = (self._heartbeat.at - self._clock.now()).total_seconds()
         if ahead > _AHEAD_SECONDS:
             return Unavailable(f"the relay's sign of life is {ahead:.0f} s in the future", mend=_MEND_AHEAD)
-        limit = max(SILENT_SECONDS, _SILENT_INTERVALS * self._heartbeat.interval_seconds)
+        limit = max(SILENT_SECONDS, SILENT_INTERVALS * self._heartbeat.interval_seconds)
         if age > limit:
             return Unavailable(f"the relay has been silent for {age:.0f} s", mend=_MEND_SILENT)
         return None

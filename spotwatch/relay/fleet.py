@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which Droplets there are: those of the configuration, and those that the API lists, the last list kept.
 
-An API that is away makes nobody forgotten, also after a restart. It does not know what a mail says of them.
+An API that is away makes nobody forgotten, also after a restart; but who has come since, is not known then.
+It does not know what a mail says of them.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from spotwatch.clock import Clock
 from spotwatch.config import RelayDroplet
 from spotwatch.errors import HandshakeError, Malformed, ProviderError, Unavailable
 from spotwatch.mail.model import Droplet
+from spotwatch.model import from_rfc3339, to_rfc3339
 from spotwatch.safe_files import read_small_file, write_atomically
 from spotwatch.untrusted import read_object
 
 REFRESH_SECONDS = 60.0
+FRESH_SECONDS = 180.0
+"""A list that is older may lack a Droplet, or give its name to one that is gone."""
 FILE = "relay-fleet.json"
 
 _VERSION = 1
@@ -33,21 +39,41 @@ class Fleet:
     Args:
         configured: `[[relay.droplet]]`; what they say goes before the API's word.
         ask: returns the account's Droplets, or raises `ProviderError`; None: the API is not asked.
+        clock: for the age of a list.
         state_dir: where the last good list is kept; None: nowhere.
     """
 
     def __init__(
-        self, configured: Sequence[RelayDroplet], ask: List | None, *, state_dir: Path | None
+        self,
+        configured: Sequence[RelayDroplet],
+        ask: List | None,
+        clock: Clock,
+        *,
+        state_dir: Path | None,
     ) -> None:
         self._configured = tuple(map(_configured, configured))
         self._ask = ask
+        self._clock = clock
         self._path = None if state_dir is None or ask is None else state_dir / FILE
         self._listed: tuple[Droplet, ...] = ()
-        self.is_known = ask is None
-        """Whether the list is whole: there is no API, or it has answered, before a restart perhaps."""
+        self.listed_at: datetime | None = None
+        """When the API gave the list, before a restart perhaps; None: never."""
+        self._heard_at: float | None = None
         self.problem: ProviderError | None = None
-        """Why the list is old; None: it is not."""
+        """Why the list gets old, or is not kept; None: neither."""
         self._load()
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether the list is whole: there is no API, or it has answered within the last minutes."""
+        if self._ask is None:
+            return True
+        if self._heard_at is not None:
+            return self._clock.boot() - self._heard_at <= FRESH_SECONDS
+        if self.listed_at is None:
+            return False
+        # A list from the future was kept by another clock than this one.
+        return 0 <= (self._clock.now() - self.listed_at).total_seconds() <= FRESH_SECONDS
 
     @property
     def droplets(self) -> tuple[Droplet, ...]:
@@ -75,12 +101,12 @@ class Fleet:
         except ProviderError as error:
             self.problem = error
             return
-        self.problem, self.is_known = None, True
-        if listed != self._listed:
-            self._listed = listed
-            await asyncio.to_thread(self._save)
+        self.problem, self._listed = None, listed
+        self.listed_at, self._heard_at = self._clock.now(), self._clock.boot()
+        # Each time, as its age counts.
+        await asyncio.to_thread(self._save, listed, self.listed_at)
 
-    def _save(self) -> None:
+    def _save(self, listed: Sequence[Droplet], listed_at: datetime) -> None:
         if self._path is None:
             return
         rows = [
@@ -90,12 +116,11 @@ class Fleet:
                 "hostname": one.hostname,
                 "addresses": sorted(one.addresses),
             }
-            for one in self._listed
+            for one in listed
         ]
+        row = {"version": _VERSION, "listed_at": to_rfc3339(listed_at), "droplets": rows}
         try:
-            write_atomically(
-                self._path, json.dumps({"version": _VERSION, "droplets": rows}).encode(), mode=0o600
-            )
+            write_atomically(self._path, json.dumps(row).encode(), mode=0o600)
         except HandshakeError as error:
             # The list itself is here; only a restart without an API would miss it.
             self.problem = Unavailable(str(error))
@@ -110,11 +135,13 @@ class Fleet:
             row = read_object(body)
             if row.get("version") != _VERSION:
                 raise Malformed("another version")
-            self._listed = tuple(map(_kept, row["droplets"]))
+            listed = tuple(map(_kept, row["droplets"]))
+            # One without a time is as good as an old one.
+            listed_at = from_rfc3339(row["listed_at"]) if "listed_at" in row else None
         except (HandshakeError, Malformed, KeyError, TypeError, ValueError) as error:
             self.problem = Unavailable(f"{self._path} is unreadable, the API must be asked: {error}")
             return
-        self.is_known = True
+        self._listed, self.listed_at = listed, listed_at
 
 
 def _configured(one: RelayDroplet) -> Droplet:

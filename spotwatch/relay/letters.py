@@ -7,7 +7,7 @@ seem newer, than the moment at which it came, or end sooner. A cancel without pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -97,6 +97,39 @@ def of_notice(
         )
         for address, is_certain in to.items()
     )
+
+
+def besides(
+    letters: Sequence[Letter], names: Mapping[int, Iterable[str]], *, message: str, why: str, now: datetime
+) -> tuple[Letter, ...]:
+    """Return what is told beside `letters` while the list of Droplets is old: save, whoever it may concern.
+
+    A Droplet that is new is not in the list yet, and may have taken over the name of one that is gone.
+
+    Args:
+        letters: of one mail or notice, by the old list.
+        names: those of each number that they are for.
+        message: what it is known by.
+        why: the list cannot be relied on, for people.
+        now: aware.
+    """
+    told = [one for one in letters if one.event != "cancel"]
+    if letters and not told:
+        return ()
+    by_name = tuple(
+        replace(
+            one,
+            to=address_of_name(name),
+            event="reclaim",
+            at=now + WINDOW,
+            evidence=Evidence.WEAK,
+            detail=f"{why}: {one.detail}",
+        )
+        for one in told
+        if one.to.droplet_id is not None
+        for name in names.get(one.to.droplet_id, ())
+    )
+    return (*by_name[:MAX_WEAK], to_everybody(message=message, why=why, now=now))
 
 
 def to_everybody(*, message: str, why: str, now: datetime) -> Letter:

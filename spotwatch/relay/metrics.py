@@ -52,6 +52,9 @@ class RelayMetrics:
         )
         self.droplets = self._gauge("droplets", "Droplets that a mail may be about.")
         self.fleet_at = self._gauge("fleet_timestamp_seconds", "When the API last gave the list of Droplets.")
+        self.clock_synced = self._gauge(
+            "clock_synced", "Whether the relay's clock is set right; NaN where nobody says."
+        )
         for service in (*self._services, NOBODY):
             for result in WEBHOOK_RESULTS:
                 self._requests.labels(service, result)
@@ -62,7 +65,7 @@ class RelayMetrics:
             self._failures.labels(reason)
         self.outbox.set(0)
         self.droplets.set(0)
-        for gauge in (self.heartbeat_at, self.fleet_at):
+        for gauge in (self.heartbeat_at, self.fleet_at, self.clock_synced):
             gauge.set(NAN)
 
     def count_request(self, service: str, result: str) -> None:

@@ -19,12 +19,12 @@ from spotwatch.mail.mailbox import Letter
 from spotwatch.mail.model import Delivery, Judgement
 from spotwatch.model import Evidence
 from spotwatch.providers import Context
-from spotwatch.providers._do_message import parse
+from spotwatch.providers._do_message import Message, parse
 from spotwatch.providers._do_push import verified
 from spotwatch.providers._do_services import MEMORY_DOUBT, PASSING_DOUBTS, Door
 from spotwatch.received import Received, Verdict
 from spotwatch.relay.fleet import Fleet
-from spotwatch.relay.letters import of_judgements, of_notice, to_everybody
+from spotwatch.relay.letters import besides, of_judgements, of_notice
 from spotwatch.relay.metrics import NOBODY, NOTICES
 from spotwatch.relay.outbox import Outbox
 from spotwatch.relay.replays import RelayReplays
@@ -116,13 +116,23 @@ class RelayReceiver:
             is_doubtful=is_clock_off or known == "unknown",
             now=now,
         )
+        is_pending = self._depends_on_the_list(message, letters)
+        if is_pending:
+            letters = (*letters, *self._besides(letters, message=webhook_id, what="signed notice"))
         if not await self._outbox.post(letters) or known == "full":
             return _LOST
-        if is_clock_off or known == "unknown":
-            # Sent again once the clock is set, or signed anew, it may count for what it is worth.
-            return Verdict(status=503, result="unproven" if is_clock_off else "replayed")
+        if is_clock_off or known == "unknown" or is_pending:
+            # Sent again once the clock is set, the list is new, or signed anew, it may count for what it is worth.
+            result = "unproven" if is_clock_off else "replayed" if known == "unknown" else "pending"
+            return Verdict(status=503, result=result)
         self._replays.proven.remember(seen_id, request.body, now=now)
         return await self._kept(Verdict(status=202, result="accepted"))
+
+    def _depends_on_the_list(self, message: Message, letters: Iterable[Letter]) -> bool:
+        """Tell whether a newer list of Droplets could make other letters of a notice."""
+        if self._fleet.is_known or not message.name:
+            return False
+        return message.droplet_id is None or any(one.evidence is Evidence.WEAK for one in letters)
 
     # -- mail ----------------------------------------------------------------------------------------------
 
@@ -173,8 +183,18 @@ class RelayReceiver:
         letters = of_judgements(judgements, now=now, sole=sole)
         if not self._is_unknown(judgements):
             return letters
-        why = f"mail by {delivery.service} about Droplets that the relay does not know yet"
-        return (*letters, to_everybody(message=judgements[0].message_key, why=why, now=now))
+        what = f"mail by {delivery.service}"
+        return (*letters, *self._besides(letters, message=judgements[0].message_key, what=what))
+
+    def _besides(self, letters: Sequence[Letter], *, message: str, what: str) -> tuple[Letter, ...]:
+        """Return what is told beside letters that follow from a list which is old."""
+        return besides(
+            letters,
+            {one.droplet_id: one.names | {one.hostname} - {""} for one in self._fleet.droplets},
+            message=message,
+            why=f"{what}, while the relay does not know which Droplets there are",
+            now=self._context.clock.now(),
+        )
 
     def _answer(
         self, delivery: Delivery, judgements: Sequence[Judgement], letters: Sequence[Letter]
@@ -190,11 +210,15 @@ class RelayReceiver:
         return Verdict(status=202 if letters else 200, result=_result(judgements))
 
     def _is_unknown(self, judgements: Iterable[Judgement]) -> bool:
-        """Tell whether a mail names none of ours only because we do not know yet who is ours."""
+        """Tell whether a mail may be about a Droplet that is not in our list yet, whatever it is called."""
         if self._fleet.is_known:
             return False
         return any(
-            one.result == "not_mine" or (one.event != "none" and one.droplet is None) for one in judgements
+            one.result == "not_mine"
+            or one.event in ("reclaim", "correction")
+            # Without proof a cancel is told nobody, whoever there is.
+            or (one.event == "cancel" and one.evidence is Evidence.STRONG)
+            for one in judgements
         )
 
     async def _keep(self, delivery: Delivery, *, is_proven: bool = False) -> None:

@@ -12,7 +12,9 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from spotwatch import __version__
 from spotwatch.clock import Clock
+from spotwatch.clock_sync import is_clock_synced
 from spotwatch.config import Settings
 from spotwatch.config_secrets import read_secret
 from spotwatch.errors import ProviderError
@@ -20,11 +22,12 @@ from spotwatch.logs import LogOnChange, get_logger
 from spotwatch.mail.mailbox import Heartbeat, Letter
 from spotwatch.mail.mailbox_keys import SigningKey
 from spotwatch.mail.mailbox_writer import MailboxWriter, open_objects
+from spotwatch.metrics import NAN
 from spotwatch.provider_making import make_context
 from spotwatch.providers._do_mail import make_desk
 from spotwatch.providers._do_services import make_doors
 from spotwatch.relay.fleet import REFRESH_SECONDS, Fleet
-from spotwatch.relay.making import asking, check, lock
+from spotwatch.relay.making import asking, check, disk_problem, lock
 from spotwatch.relay.metrics import NOBODY, RelayMetrics
 from spotwatch.relay.outbox import Outbox
 from spotwatch.relay.receiving import RelayReceiver
@@ -39,6 +42,10 @@ HEALTHY_SECONDS = 10.0
 LAST_SENDING_SECONDS = 5.0
 
 _SILENT_HEARTBEATS = 3
+_NO_CLOCK = (
+    "this machine's clock is not set, so that a mail may look too old or too early, and then only flushes; "
+    "start a time service (timedatectl set-ntp true)"
+)
 _NO_STATE_DIR = "no state_dir is writable: a letter is answered for only once it is in the mailbox"
 # What the listener refuses before the receiver sees it; all else the receiver counts itself.
 _UNSEEN = frozenset({"bad_method", "slow", "too_large", "encoded", "limited", "aborted", "failed"})
@@ -51,15 +58,24 @@ class Relay:
         settings: checked.
         clock: the real one, outside tests.
         environ: holds the credentials of the mailbox, and systemd's socket.
+        clock_sync: tells whether the clock is set right; None: nobody says.
 
     Raises:
         ConfigError: it cannot be started as configured.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, *, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        environ: Mapping[str, str],
+        clock_sync: Callable[[], bool | None] = is_clock_synced,
+    ) -> None:
         check(settings)
         self._settings = settings
         self._clock = clock
+        self._clock_sync = clock_sync
         self._log = get_logger()
         self._changes = LogOnChange(self._log)
         self._notifier = make_notifier(environ)
@@ -72,7 +88,7 @@ class Relay:
         doors = make_doors(context)
         key = SigningKey.parse(read_secret(settings.relay.key_file))
         self.metrics = RelayMetrics(list(doors))
-        self.fleet = Fleet(settings.relay.droplet, asking(settings), state_dir=state_dir)
+        self.fleet = Fleet(settings.relay.droplet, asking(settings), clock, state_dir=state_dir)
         self._writer = MailboxWriter(open_objects(settings.relay.mailbox, environ), key)
         self.outbox = Outbox(
             self._writer,
@@ -177,9 +193,18 @@ class Relay:
 
     def not_ready(self) -> list[str]:
         """Return why a mail might not reach a Droplet just now; nothing: it would."""
-        reasons = [self.webhook.problem, self.outbox.disk_problem, self._replays.problem]
+        reasons = [
+            self.webhook.problem,
+            disk_problem(self._settings.state_dir),
+            self.outbox.disk_problem,
+            self._replays.problem,
+        ]
+        if self._clock_sync() is False:
+            reasons.append(_NO_CLOCK)
         if not self.fleet.is_known:
             reasons.append(f"which Droplets there are, is unknown: {self.fleet.problem or 'not asked yet'}")
+        elif self.fleet.problem is not None:
+            reasons.append(f"the list of Droplets gets old: {self.fleet.problem}")
         if self.outbox.problem is not None:
             reasons.append(f"{len(self.outbox)} letters wait: {self.outbox.problem}")
         age = self._clock.monotonic() - (self._begun_at if self._beaten_at is None else self._beaten_at)
@@ -190,6 +215,8 @@ class Relay:
     def status(self) -> dict[str, Any]:
         """Return what people may want to see, without names and numbers of Droplets."""
         return {
+            "spotwatch": __version__,
+            "relay": True,
             "droplets": len(self.fleet.droplets),
             "outbox": len(self.outbox),
             "mailbox": self._settings.relay.mailbox,
@@ -200,6 +227,9 @@ class Relay:
     def _render(self, accept: str) -> tuple[bytes, str]:
         self.metrics.outbox.set(len(self.outbox))
         self.metrics.droplets.set(len(self.fleet.droplets))
+        listed_at, is_synced = self.fleet.listed_at, self._clock_sync()
+        self.metrics.fleet_at.set(NAN if listed_at is None else listed_at.timestamp())
+        self.metrics.clock_synced.set(NAN if is_synced is None else is_synced)
         return self.metrics.render(accept)
 
     def _is_healthy(self) -> bool:
@@ -239,10 +269,7 @@ class Relay:
 
     async def _refresh(self) -> None:
         await self.fleet.refresh()
-        problem = self.fleet.problem
-        if problem is None and self._settings.relay.token_file:
-            self.metrics.fleet_at.set(self._clock.now().timestamp())
-        self._tell("fleet", problem)
+        self._tell("fleet", self.fleet.problem)
 
     async def _beat(self) -> None:
         """Say that the relay lives: only while mail can reach it."""

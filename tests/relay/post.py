@@ -72,7 +72,7 @@ class Post:
             read_secret={"new": requests_mailgun.KEY}.__getitem__,
             is_clock_synced=lambda: self.is_clock_synced,
         )
-        self.fleet = Fleet(self.configured, self.ask, state_dir=state_dir)
+        self.fleet = Fleet(self.configured, self.ask, self.clock, state_dir=state_dir)
         self.outbox = Outbox(MailboxWriter(self.objects, KEY), self.clock, state_dir=state_dir)
         self.receiver = RelayReceiver(
             context,

@@ -18,6 +18,7 @@ from spotwatch.mail.model import Droplet
 from spotwatch.relay import api
 from spotwatch.relay.api import list_droplets, tell_apart
 from spotwatch.relay.fleet import FILE, Fleet
+from spotwatch.testing import FakeClock
 from tests.quiet import serving
 
 _TOKEN = "dop_v1_0123456789abcdef"
@@ -236,7 +237,9 @@ _B = Droplet(droplet_id=2, hostname="B", names=frozenset({"b"}))
 
 async def test_a_fleet_without_an_api_is_known() -> None:
     """Configured Droplets are all there are, and their names are theirs alone."""
-    fleet = Fleet([RelayDroplet(id=1, names=(" Spot-1 ",), addresses=("10.0.0.1",))], None, state_dir=None)
+    fleet = Fleet(
+        [RelayDroplet(id=1, names=(" Spot-1 ",), addresses=("10.0.0.1",))], None, FakeClock(), state_dir=None
+    )
     await fleet.refresh()
     assert fleet.is_known
     assert fleet.droplets == (
@@ -250,7 +253,7 @@ async def test_a_fleet_without_an_api_is_known() -> None:
 async def test_the_last_good_list_outlives_an_outage_and_a_restart(tmp_path: Path) -> None:
     """Nobody is forgotten because the API is away, and it is told that the list is old."""
     asked = _Api(_A, _B)
-    fleet = Fleet([], asked, state_dir=tmp_path)
+    fleet = Fleet([], asked, FakeClock(), state_dir=tmp_path)
     assert not fleet.is_known
     assert fleet.sole is None
     await fleet.refresh()
@@ -258,7 +261,7 @@ async def test_the_last_good_list_outlives_an_outage_and_a_restart(tmp_path: Pat
     asked.error = Unavailable("500")
     await fleet.refresh()
     assert (fleet.droplets, fleet.problem) == ((_A, _B), asked.error)
-    after = Fleet([], asked, state_dir=tmp_path)
+    after = Fleet([], asked, FakeClock(), state_dir=tmp_path)
     assert (after.is_known, after.droplets) == (True, (_A, _B))
     assert after.sole is None
 
@@ -266,17 +269,17 @@ async def test_the_last_good_list_outlives_an_outage_and_a_restart(tmp_path: Pat
 async def test_a_droplet_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     """What the API no longer lists is nobody's any more; its name may be another's soon."""
     asked = _Api(_A, _B)
-    fleet = Fleet([], asked, state_dir=tmp_path)
+    fleet = Fleet([], asked, FakeClock(), state_dir=tmp_path)
     await fleet.refresh()
     asked.droplets = (_B,)
     await fleet.refresh()
     assert fleet.droplets == (_B,)
-    assert Fleet([], asked, state_dir=tmp_path).droplets == (_B,)
+    assert Fleet([], asked, FakeClock(), state_dir=tmp_path).droplets == (_B,)
 
 
 async def test_the_configuration_goes_before_the_api() -> None:
     """Of a Droplet that both name, what the user wrote counts."""
-    fleet = Fleet([RelayDroplet(id=1, names=("mine",))], _Api(_A, _B), state_dir=None)
+    fleet = Fleet([RelayDroplet(id=1, names=("mine",))], _Api(_A, _B), FakeClock(), state_dir=None)
     await fleet.refresh()
     assert [(one.droplet_id, set(one.names)) for one in fleet.droplets] == [(1, {"mine"}), (2, {"b"})]
 
@@ -287,7 +290,7 @@ async def test_the_configuration_goes_before_the_api() -> None:
 async def test_a_kept_list_that_is_damaged_is_not_believed(tmp_path: Path, body: bytes) -> None:
     """The fleet is unknown then, until the API answers."""
     (tmp_path / FILE).write_bytes(body)
-    fleet = Fleet([], _Api(_A), state_dir=tmp_path)
+    fleet = Fleet([], _Api(_A), FakeClock(), state_dir=tmp_path)
     assert (fleet.is_known, fleet.droplets) == (False, ())
     assert "unreadable" in str(fleet.problem)
     await fleet.refresh()
@@ -297,5 +300,5 @@ async def test_a_kept_list_that_is_damaged_is_not_believed(tmp_path: Path, body:
 
 async def test_a_kept_list_is_readable_by_us_alone(tmp_path: Path) -> None:
     """Names and addresses of a fleet are nobody else's business."""
-    await Fleet([], _Api(_A), state_dir=tmp_path).refresh()
+    await Fleet([], _Api(_A), FakeClock(), state_dir=tmp_path).refresh()
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600

@@ -15,7 +15,7 @@ from spotwatch.model import Evidence
 from spotwatch.providers._do_message import Message
 from spotwatch.relay.fleet import Fleet
 from spotwatch.relay.letters import MAX_WEAK, of_judgements, of_notice, to_everybody
-from spotwatch.testing import EPOCH
+from spotwatch.testing import EPOCH, FakeClock
 
 _HOUR = timedelta(hours=1)
 _ONE = Droplet(droplet_id=1, names=frozenset({"spot-1"}))
@@ -29,7 +29,7 @@ async def _listed() -> tuple[Droplet, ...]:
 @pytest.fixture
 async def fleet() -> Fleet:
     """Give one configured Droplet and three listed ones, two of the same name."""
-    made = Fleet([RelayDroplet(id=1, names=("spot-1",))], _listed, state_dir=None)
+    made = Fleet([RelayDroplet(id=1, names=("spot-1",))], _listed, FakeClock(), state_dir=None)
     await made.refresh()
     return made
 
@@ -90,7 +90,7 @@ async def test_a_name_of_many_droplets_is_one_letter_to_everybody() -> None:
     async def listed() -> tuple[Droplet, ...]:
         return tuple(Droplet(droplet_id=number, hostname="twin") for number in range(1, MAX_WEAK + 2))
 
-    fleet = Fleet([], listed, state_dir=None)
+    fleet = Fleet([], listed, FakeClock(), state_dir=None)
     await fleet.refresh()
     (made,) = of_notice(_notice(name="twin"), fleet=fleet, webhook_id="m", is_doubtful=False, now=EPOCH)
     assert (made.to, made.evidence) == (BROADCAST, Evidence.WEAK)

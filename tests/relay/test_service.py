@@ -49,6 +49,7 @@ class Home:
         self.droplets = f"[[relay.droplet]]\nid = {OURS}\nnames = ['spot-1']\n"
         self.relay = ""
         self.listen = "127.0.0.1:0"
+        self.is_clock_synced: bool | None = True
         self._secret("hook", "whsec_" + base64.b64encode(SECRET).decode())
         self._secret("key", KEY.secret_text)
         self._secret("token", "dop_v1_secret")
@@ -79,7 +80,7 @@ class Home:
 
     def open(self) -> Relay:
         """Return a relay that does not run yet."""
-        return Relay(self.settings, SystemClock(), environ={})
+        return Relay(self.settings, SystemClock(), environ={}, clock_sync=lambda: self.is_clock_synced)
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 """One mail through all stages: read, proven, understood and judged, without holding up the loop.
 
 Proof comes before understanding: the headers of each mail are read first and its signature is checked, which
-is cheap, and what may become strong goes before all the rest, in a thread of its own. The rest only flushes,
-and where too much of it comes it does so unread. Whatever cannot be finished ends as a weak judgement: a mail
-too hard to read must not be the way to silence. It keeps nothing, and asks nobody but DNS.
+is cheap, and what is proven goes before all the rest, in a thread of its own. The rest only flushes, and
+where too much of it comes it does so unread. Whatever cannot be finished ends as a weak judgement: a mail too
+hard to read must not be the way to silence. It keeps nothing, and asks nobody but DNS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _MOST_UNPROVEN = 12
 _MOST_UNPROVEN_BYTES = 1024 * 1024
 # So many unread mails are one: what follows from each of them is the same flush.
 _UNREAD_SECONDS = 60.0
-_PROMISING, _NEW = 0, 1
+_PROMISING, _KNOWN, _NEW = 0, 1, 2
+"""What is proven, what was looked at already, the rest: nobody is kept waiting for more than is begun."""
 
 
 class Keys(Protocol):
@@ -59,6 +60,18 @@ class _Case:
     droplets: tuple[Droplet, ...]
     keys: Mapping[str, KeyAnswer]
     now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weight:
+    """What the top of a mail says of its worth."""
+
+    is_promising: bool = False
+    """It may be strong, as far as its proof goes."""
+    may_be_strong: bool = False
+    """It may be, or may be later."""
+    disproof: Proof | None = None
+    """That no signature holds, which no look at the rest makes better."""
 
 
 class MailDesk:
@@ -114,11 +127,14 @@ class MailDesk:
             async with asyncio.timeout_at(until):
                 keys = await self._keys.fetch(names) if names else {}
             case = _Case(delivery=delivery, droplets=tuple(droplets), keys=keys, now=now)
-            is_promising, may_be_strong = await self._first.run(
-                partial(self._weigh, mail, case), rank=_NEW, size=size, until=until
+            weight = await self._first.run(
+                partial(self._weigh, mail, case), rank=_KNOWN, size=size, until=until
             )
-            turns, rank = (self._first, _PROMISING) if is_promising else (self._rest, _NEW)
-            return await turns.run(partial(self._judge, case), rank=rank, size=size, until=until)
+            may_be_strong = weight.may_be_strong
+            turns, rank = (self._first, _PROMISING) if weight.is_promising else (self._rest, _NEW)
+            return await turns.run(
+                partial(self._judge, case, weight.disproof), rank=rank, size=size, until=until
+            )
         except Malformed:
             raise
         except TooHard:
@@ -139,8 +155,7 @@ class MailDesk:
         mail = read_top(raw)
         return mail, key_names(mail, trusted_domains=self._rules.trusted_domains, now=now)
 
-    def _weigh(self, mail: Mail, case: _Case) -> tuple[bool, bool]:
-        """Tell whether a mail may be strong, as far as its proof goes; and whether it may later."""
+    def _weigh(self, mail: Mail, case: _Case) -> _Weight:
         at_best = Proof(
             result=Proven.YES,
             domain=mail.sender.rpartition("@")[2],
@@ -148,10 +163,14 @@ class MailDesk:
         )
         # Others own mails of DigitalOcean too, and may send us as many of them as they like.
         if mail.problems or self._doubts(mail, at_best, case):
-            return False, is_of_the_clock(mail, case.delivery, self._rules, case.now)
+            return _Weight(may_be_strong=is_of_the_clock(mail, case.delivery, self._rules, case.now))
         proof = self._prove(mail, case)
         is_promising = not self._doubts(mail, proof, case)
-        return is_promising, is_promising or proof.result is Proven.UNKNOWN
+        return _Weight(
+            is_promising=is_promising,
+            may_be_strong=is_promising or proof.result is Proven.UNKNOWN,
+            disproof=proof if proof.result is Proven.NO else None,
+        )
 
     def _prove(self, mail: Mail, case: _Case) -> Proof:
         return prove(
@@ -172,10 +191,10 @@ class MailDesk:
             now=case.now,
         )
 
-    def _judge(self, case: _Case) -> tuple[Judgement, ...]:
+    def _judge(self, case: _Case, disproof: Proof | None) -> tuple[Judgement, ...]:
         mail = read_mail(case.delivery.raw)
         # Once more: what is in the body can make a signature unfit that its top allows.
-        proof = self._prove(mail, case)
+        proof = disproof or self._prove(mail, case)
         if mail.problems and is_form_signed(proof):
             mail = read_mail(case.delivery.raw, is_form_signed=True)
         reading = understand(

@@ -25,6 +25,9 @@ from spotwatch.masking import escape
 MAX_SIGNATURES = MAX_NAMES
 """So many are looked at, those of trusted domains first."""
 
+MAX_TRIES = 2
+"""With one key: a signer signs once, and who copies signatures is not to be heard five times as long."""
+
 _OTHER_BODY = "the body is not the one that was signed"
 _BLANKS = re.compile(rb"[ \t]+")
 
@@ -73,6 +76,7 @@ def prove(
     if why:
         return Proof(result=Proven.NO, findings=(why,))
     checker = _Checker(mail.raw)
+    tries: Counter[str] = Counter()
     findings: list[str] = []
     is_open = False
     for found in _signatures(fields, trusted_domains):
@@ -88,7 +92,13 @@ def prove(
             is_open = True
             why += ", or the clock is wrong, which is not set yet"
         elif not why and answer is not None:
-            why = checker.why_not(found, answer)
+            tries[found.key_name] += 1
+            is_one_more = tries[found.key_name] > MAX_TRIES
+            why = (
+                "it is one more by this key, and not looked at"
+                if is_one_more
+                else checker.why_not(found, answer)
+            )
         if not why:
             note = f" ({answer.why})" if answer and answer.why else ""
             findings.append(f"{_name(found)}: holds{note}")

@@ -196,6 +196,35 @@ async def test_what_is_proven_waits_for_nothing_that_is_not(kind: str) -> None:
     assert {(one.evidence, one.is_temporary) for one in ends} == {(Evidence.WEAK, False)}
 
 
+async def test_a_large_genuine_mail_is_not_kept_waiting_by_many_small_ones() -> None:
+    """Before its proof it is as good as any other, and not worse for its size."""
+    keys = Known()
+    keys.gate.clear()
+    made = desk(keys, limit_seconds=60.0)
+    ends: list[str] = []
+
+    async def send(name: str, raw: bytes) -> Judgement:
+        judgement = await consider(made, raw)
+        ends.append(name)
+        return judgement
+
+    text = (
+        f"Your Spot Droplet {OURS} will be reclaimed at 2026-11-29 14:00 UTC.\n\n"
+        + "Save your work.\n" * 1500
+    )
+    forgeries = [forged(sent_at=SENT, message_id=f"<{number}@x.example>") for number in range(40)]
+    flood = [asyncio.create_task(send("forged", raw)) for raw in forgeries]
+    async with asyncio.timeout(15):
+        while not keys.inside:  # noqa: ASYNC110 - no event of ours
+            await asyncio.sleep(0.01)
+    large = asyncio.create_task(send("large", genuine(sent_at=SENT, text=text)))
+    await asyncio.sleep(0)
+    keys.gate.set()
+    assert (await large).evidence is Evidence.STRONG
+    await asyncio.gather(*flood)
+    assert ends.index("large") < 20
+
+
 async def test_unproven_mails_that_nobody_can_read_are_one_flush() -> None:
     """Those beyond the queue do not wait, are not asked for again, and count once a minute."""
     made = desk(Known(), limit_seconds=60.0)

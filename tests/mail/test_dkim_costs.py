@@ -37,3 +37,14 @@ def test_a_genuine_signature_many_times_costs_one_look_at_the_body() -> None:
     """Whoever has a mail of DigitalOcean's can put its headers above a text of his own."""
     one_look = _seconds(read_top(_SIGNATURE + _CHANGED))
     assert _seconds(read_top(5 * _SIGNATURE + _CHANGED)) < 3 * one_look
+
+
+def test_one_key_is_tried_twice_at_most() -> None:
+    """Whoever copies a signature is not heard five times as long; the second one may be genuine."""
+    raw = plain(sent_at=NOW)
+    genuine = SIGNER.sign(raw)
+    broken = SIGNER.sign(plain(sent_at=NOW, subject="Another")).partition(b"From:")[0]
+    for copies, wanted in ((1, Proven.YES), (2, Proven.NO), (4, Proven.NO)):
+        proof = prove(read_top(copies * broken + genuine), SIGNER.answers, trusted_domains=TRUSTED, now=NOW)
+        assert proof.result is wanted
+        assert sum("not looked at" in finding for finding in proof.findings) == max(0, copies - 1)

@@ -43,32 +43,84 @@ class Bench:
         return asyncio.create_task(ask())
 
 
-async def test_what_matters_goes_first_then_the_cheapest_then_the_oldest() -> None:
-    """In this order, whatever the order of coming."""
+async def test_what_matters_goes_first_then_the_oldest() -> None:
+    """In this order, whatever their size within a kind."""
     bench = Bench()
     tasks = [
-        bench.add("large", rank=1, size=3),
-        bench.add("small", rank=1, size=2),
+        bench.add("old", rank=1, size=3),
         bench.add("later", rank=1, size=2),
+        bench.add("last", rank=1, size=1),
         bench.add("first in rank", rank=0, size=9),
     ]
     await asyncio.sleep(0)
     bench.gate.set()
     await asyncio.gather(bench.first, *tasks)
-    assert bench.done == ["first", "first in rank", "small", "later", "large"]
+    assert bench.done == ["first", "first in rank", "old", "later", "last"]
 
 
-@pytest.mark.parametrize("bounds", [{"most_waiting": 2}, {"most_bytes": 5}])
-async def test_the_costliest_loses_its_place(bounds: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("many", "few", "most_before"), [(1_000, 24_000, 6), (1_000, 200_000, 1), (200_000, 24_000, 1)]
+)
+async def test_many_of_one_size_do_not_keep_another_size_waiting(
+    many: int, few: int, most_before: int
+) -> None:
+    """Each kind has its share, so that of a flood only so much goes before as the one has bytes."""
+    bench = Bench(most_waiting=100, most_bytes=10**9)
+    flood = [bench.add("flood", size=many) for _ in range(40)]
+    await asyncio.sleep(0)
+    one = bench.add("one", size=few)
+    flood += [bench.add("flood", size=many) for _ in range(40)]
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(bench.first, one, *flood)
+    assert bench.done.index("one") - 1 <= most_before
+
+
+async def test_a_kind_that_was_idle_has_saved_nothing_and_owes_nothing() -> None:
+    """A share is of now: whoever comes after a long flood of the other kind shares from then on."""
+    bench = Bench(most_waiting=100, most_bytes=10**9)
+    flood = [bench.add("small", size=1_000) for _ in range(30)]
+    await asyncio.sleep(0)
+    bench.gate.set()
+    async with asyncio.timeout(15):
+        await asyncio.gather(bench.first, *flood)
+    bench.gate.clear()
+    held = bench.add("held", bench.hold, size=1_000)
+    await asyncio.sleep(0)
+    rest = [bench.add(name, size=size) for _ in range(3) for name, size in (("l", 9_000), ("s", 9_00))]
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(held, *rest)
+    assert bench.done[-6:-3].count("l") in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "lost"),
+    [({"most_waiting": 3, "most_bytes": 10**9}, "s3"), ({"most_waiting": 9, "most_bytes": 25_000}, "l")],
+)
+async def test_who_takes_most_room_loses_his_newest(bounds: dict[str, int], lost: str) -> None:
     """At once, so that it does not hold its sender's connection."""
     bench = Bench(**bounds)
-    large, small, other = (bench.add(name, size=size) for name, size in (("l", 4), ("s", 1), ("o", 2)))
+    names = (("s1", 1_000), ("s2", 1_000), ("l", 24_000), ("s3", 1_000))
+    tasks = {name: bench.add(name, size=size) for name, size in names}
     async with asyncio.timeout(15):
         with pytest.raises(NoTurn, match="too much"):
-            await large
+            await tasks.pop(lost)
     bench.gate.set()
-    await asyncio.gather(bench.first, small, other)
-    assert bench.done == ["first", "s", "o"]
+    await asyncio.gather(bench.first, *tasks.values())
+    assert sorted(bench.done) == sorted(["first", *tasks])
+
+
+async def test_what_matters_keeps_its_place() -> None:
+    """However many of the rest come after it."""
+    bench = Bench(most_waiting=2, most_bytes=10**9)
+    first = bench.add("matters", rank=0, size=300_000)
+    rest = [bench.add("rest", rank=1) for _ in range(10)]
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(bench.first, first)
+    ends = await asyncio.gather(*rest, return_exceptions=True)
+    assert (bench.done[1], ends.count(None)) == ("matters", 1)
 
 
 async def test_one_larger_than_all_that_may_wait_is_heard_when_it_is_alone() -> None:

@@ -7,7 +7,7 @@ ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
 # Bytecode is made once, here, and checked against nothing: the image's file system is read-only when it runs.
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 RUN python -m venv --without-pip /opt/spotwatch
 COPY pyproject.toml README.md LICENSE ./
 COPY deploy/container deploy/container

@@ -170,13 +170,14 @@ class Relay:
         """Ask the API, send what waits and write a sign of life, each once; return what went wrong."""
         await self._refresh()
         await self.outbox.send()
-        problems = [str(one) for one in (self.fleet.problem, self.outbox.problem) if one is not None]
+        problems = [disk_problem(self._settings.state_dir) or self.outbox.disk_problem]
+        problems += [_in_words(one) for one in (self.fleet.problem, self.outbox.problem) if one is not None]
         try:
             await self._writer.beat(self._heartbeat())
         except ProviderError as error:
-            problems.append(f"{error}; {error.mend}" if error.mend else str(error))
+            problems.append(_in_words(error))
         await self.close()
-        return list(dict.fromkeys(problems))
+        return [problem for problem in dict.fromkeys(problems) if problem]
 
     def end(self) -> None:
         """Let `serve` come to its end."""
@@ -300,6 +301,10 @@ class Relay:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_SENDING_SECONDS):
                 await self.outbox.send()
+
+
+def _in_words(error: ProviderError) -> str:
+    return f"{error}; {error.mend}" if error.mend else str(error)
 
 
 async def serve(settings: Settings, clock: Clock, *, environ: Mapping[str, str]) -> int:

@@ -3,15 +3,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import json
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
@@ -19,68 +13,16 @@ from click.testing import CliRunner
 from spotwatch.cli import cli
 from spotwatch.cli._options import Options, load_settings
 from spotwatch.clock import SystemClock
-from spotwatch.config import Settings
 from spotwatch.errors import ConfigError
-from spotwatch.mail.mailbox import HEARTBEAT_KEY, Address
+from spotwatch.mail.mailbox import HEARTBEAT_KEY
 from spotwatch.mail.mailbox_form import read_heartbeat, read_letters
 from spotwatch.mail.mailbox_keys import PublicKey
 from spotwatch.providers._do_mailbox import Whose, open_mailbox
 from spotwatch.relay.metrics import RelayMetrics
 from spotwatch.relay.service import Relay
-from spotwatch.webhooks import signed_headers
 from tests.mail.letters import KEY, OURS, letter
 from tests.quiet import serving
-
-SECRET = bytes(range(32))
-_OURS = Address(OURS)
-
-
-class Home:
-    """A relay's files.
-
-    Args:
-        folder: where they are.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.state_dir = folder / "state"
-        self.box = folder / "box"
-        self.droplets = f"[[relay.droplet]]\nid = {OURS}\nnames = ['spot-1']\n"
-        self.relay = ""
-        self.listen = "127.0.0.1:0"
-        self.is_clock_synced: bool | None = True
-        self._secret("hook", "whsec_" + base64.b64encode(SECRET).decode())
-        self._secret("key", KEY.secret_text)
-        self._secret("token", "dop_v1_secret")
-
-    def _secret(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.touch(mode=0o600)
-        path.write_text(text)
-
-    @property
-    def config(self) -> Path:
-        """Write the configuration and return its path."""
-        path = self.folder / "spotwatch.toml"
-        path.write_text(
-            f"state_dir = '{self.state_dir}'\n"
-            f"runtime_dir = '{self.folder / 'run'}'\n"
-            "[http]\nlisten = '127.0.0.1:0'\n"
-            f"[webhook]\nlisten = '{self.listen}'\nsecret_files = ['{self.folder / 'hook'}']\n"
-            f"[relay]\nmailbox = '{self.box.as_uri()}'\nkey_file = '{self.folder / 'key'}'\n{self.relay}"
-            f"{self.droplets}"
-        )
-        return path
-
-    @property
-    def settings(self) -> Settings:
-        """Return the settings as the command loads them."""
-        return load_settings(Options(config=self.config), environ={}).settings
-
-    def open(self) -> Relay:
-        """Return a relay that does not run yet."""
-        return Relay(self.settings, SystemClock(), environ={}, clock_sync=lambda: self.is_clock_synced)
+from tests.relay.home import HERE, Home, notify, page, running, until
 
 
 @pytest.fixture
@@ -89,42 +31,12 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-@asynccontextmanager
-async def _running(relay: Relay) -> AsyncIterator[None]:
-    serving_ = asyncio.create_task(relay.serve())
-    try:
-        yield
-    finally:
-        relay.end()
-        assert await serving_ == 0
-
-
-async def _until(condition: Callable[[], object]) -> None:
-    """Return once `condition` holds."""
-    async with asyncio.timeout(15):
-        while not condition():  # noqa: ASYNC110 - of another task or process, which sets no event
-            await asyncio.sleep(0.01)
-
-
-async def _notify(port: int, row: dict[str, object]) -> int:
-    body = json.dumps(row).encode()
-    headers = signed_headers(SECRET, f"msg_{len(body)}", int(SystemClock().now().timestamp()), body)
-    url = f"http://127.0.0.1:{port}/webhook/digitalocean"
-    async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=headers) as answer:
-        return answer.status
-
-
-async def _page(port: int, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
-        return answer.status, await answer.text()
-
-
 async def test_a_notice_reaches_the_droplet_that_polls(home: Home) -> None:
     """From the listener through the mailbox to the sidecar's own poll, and the metrics say so."""
     relay = home.open()
-    async with _running(relay):
-        await _until(lambda: relay.http.is_bound and (home.box / HEARTBEAT_KEY).exists())
-        assert await _notify(relay.webhook.port, {"event": "reclaim", "name": "spot-1"}) == 202
+    async with running(relay):
+        await until(lambda: relay.http.is_bound and (home.box / HEARTBEAT_KEY).exists())
+        assert await notify(relay.webhook.port, {"event": "reclaim", "name": "spot-1"}) == 202
         mailbox = open_mailbox(
             home.box.as_uri(),
             [KEY.public.text],
@@ -132,15 +44,15 @@ async def test_a_notice_reaches_the_droplet_that_polls(home: Home) -> None:
             whose=lambda: Whose(droplet_id=OURS),
             environ={},
         )
-        await _until((home.box / _OURS.key).exists)
+        await until((home.box / HERE.key).exists)
         (received,) = await mailbox.poll()
-        assert (received.to, str(received.evidence)) == (_OURS, "strong")
+        assert (received.to, str(received.evidence)) == (HERE, "strong")
         assert mailbox.problem is None
         age = mailbox.heartbeat_age_seconds
         assert age is not None
         assert age < 15
-        await _until(lambda: len(relay.outbox) == 0)
-        status, text = await _page(relay.http.port, "/metrics")
+        await until(lambda: len(relay.outbox) == 0)
+        status, text = await page(relay.http.port, "/metrics")
         assert status == 200
         for line in (
             'spotwatch_relay_requests_total{result="accepted",service="json"} 1.0',
@@ -150,8 +62,8 @@ async def test_a_notice_reaches_the_droplet_that_polls(home: Home) -> None:
         ):
             assert line in text
         assert str(OURS) not in text
-        assert await _page(relay.http.port, "/readyz") == (200, "ok\n")
-        assert (await _page(relay.http.port, "/healthz"))[0] == 200
+        assert await page(relay.http.port, "/readyz") == (200, "ok\n")
+        assert (await page(relay.http.port, "/healthz"))[0] == 200
 
 
 async def test_the_fleet_comes_from_the_api(home: Home) -> None:
@@ -169,10 +81,10 @@ async def test_the_fleet_comes_from_the_api(home: Home) -> None:
         home.relay = f"token_file = '{home.folder / 'token'}'\napi_url = '{url}'\n"
         relay = home.open()
         assert any("unknown" in reason for reason in relay.not_ready())
-        async with _running(relay):
-            await _until(lambda: relay.fleet.is_known)
-            assert await _notify(relay.webhook.port, {"event": "reclaim", "name": "spot-1"}) == 202
-            await _until((home.box / _OURS.key).exists)
+        async with running(relay):
+            await until(lambda: relay.fleet.is_known)
+            assert await notify(relay.webhook.port, {"event": "reclaim", "name": "spot-1"}) == 202
+            await until((home.box / HERE.key).exists)
             assert relay.not_ready() == []
     assert asked == ["Bearer dop_v1_secret"]
 
@@ -181,17 +93,17 @@ async def test_a_letter_outlives_the_relay(home: Home) -> None:
     """The mailbox is away, the sender is answered, the relay ends: its next life writes the letter."""
     home.box.write_text("not a directory")
     relay = home.open()
-    async with _running(relay):
-        await _until(lambda: relay.webhook.is_bound)
-        assert await _notify(relay.webhook.port, {"event": "reclaim", "droplet_id": OURS}) == 202
-        await _until(lambda: relay.outbox.problem is not None)
+    async with running(relay):
+        await until(lambda: relay.webhook.is_bound)
+        assert await notify(relay.webhook.port, {"event": "reclaim", "droplet_id": OURS}) == 202
+        await until(lambda: relay.outbox.problem is not None)
         assert any("1 letters wait" in reason for reason in relay.not_ready())
     home.box.unlink()
     relay = home.open()
-    async with _running(relay):
-        await _until((home.box / _OURS.key).exists)
-    raw = (home.box / _OURS.key).read_bytes()
-    opened = read_letters(raw, [KEY.public], to=_OURS, now=SystemClock().now())
+    async with running(relay):
+        await until((home.box / HERE.key).exists)
+    raw = (home.box / HERE.key).read_bytes()
+    opened = read_letters(raw, [KEY.public], to=HERE, now=SystemClock().now())
     assert [str(one.evidence) for one in opened.letters] == ["strong"]
 
 
@@ -203,11 +115,11 @@ async def test_a_relay_that_cannot_hear_gives_no_sign_of_life(home: Home) -> Non
         home.listen = f"127.0.0.1:{taken.getsockname()[1]}"
         home.relay = "heartbeat_seconds = 1\n"
         relay = home.open()
-        async with _running(relay):
-            await _until(lambda: relay.http.is_bound)
-            await _until(lambda: any("no sign of life" in reason for reason in relay.not_ready()))
+        async with running(relay):
+            await until(lambda: relay.http.is_bound)
+            await until(lambda: any("no sign of life" in reason for reason in relay.not_ready()))
             assert any("cannot listen" in reason for reason in relay.not_ready())
-            assert (await _page(relay.http.port, "/readyz"))[0] == 503
+            assert (await page(relay.http.port, "/readyz"))[0] == 503
     assert not (home.box / HEARTBEAT_KEY).exists()
 
 
@@ -293,17 +205,17 @@ async def test_what_the_mailbox_holds_is_not_displaced_by_a_new_relay(home: Home
     """One that was set up anew, with nothing of its own, joins what its Droplets may not have read yet."""
     relay = home.open()
     writer = relay._writer
-    await writer.put(_OURS, [letter(issued_at=SystemClock().now())], now=SystemClock().now())
+    await writer.put(HERE, [letter(issued_at=SystemClock().now())], now=SystemClock().now())
     await relay.close()
     for file in home.state_dir.iterdir():
         file.unlink()
     relay = home.open()
-    async with _running(relay):
-        await _until(lambda: relay.webhook.is_bound)
+    async with running(relay):
+        await until(lambda: relay.webhook.is_bound)
         assert (
-            await _notify(relay.webhook.port, {"event": "reclaim", "droplet_id": OURS, "name": "spot-1"})
+            await notify(relay.webhook.port, {"event": "reclaim", "droplet_id": OURS, "name": "spot-1"})
             == 202
         )
-        await _until(lambda: len(relay.outbox) == 0)
-    raw = (home.box / _OURS.key).read_bytes()
-    assert len(read_letters(raw, [KEY.public], to=_OURS, now=SystemClock().now()).letters) == 1
+        await until(lambda: len(relay.outbox) == 0)
+    raw = (home.box / HERE.key).read_bytes()
+    assert len(read_letters(raw, [KEY.public], to=HERE, now=SystemClock().now()).letters) == 1

@@ -44,6 +44,8 @@ class SpotMachine:
         self._clean()
 
     def _clean(self) -> None:
+        # Nobody needs what the trainer of an earlier scenario would save now.
+        self.machine.run("systemctl", "kill", "--signal=KILL", TRAIN)
         for unit in (_CLOUD, WATCH, TRAIN):
             self.machine.run("systemctl", "stop", unit)
             self.machine.run("systemctl", "reset-failed", unit)

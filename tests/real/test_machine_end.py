@@ -18,17 +18,19 @@ save() { echo "$step" > progress.new; sleep "$1"; mv progress.new progress; }
 trap 'stopping=yes' TERM
 step=$(cat progress 2>/dev/null || echo 0)
 echo "$step" >> starts
-(trap 'touch worker-was-told; exit' TERM; while :; do sleep 0.05; done) & worker=$!
+[ -e pipe ] || mkfifo pipe
+# A worker that waits without a process of its own for that.
+(trap exit TERM; exec 9<> pipe; while :; do read -r -t 0.05 -u 9 _; done) & worker=$!
 while [ -z "$stopping" ]; do
     sleep 0.05; step=$((step + 1))
     [ $((step % 10)) -ne 0 ] || save 0
 done
-touch saving
+step=$((step + 1)); touch saving
 # No `sleep` here: one that begins while systemd goes through the group is told too, and ends at once.
 end=$((SECONDS + 2)); while [ "$SECONDS" -lt "$end" ]; do :; done
 kill -0 "$worker" || exit 76
 save 2
-kill -9 "$worker"
+kill -9 "$worker"; wait "$worker"
 exit 75
 """
 
@@ -103,13 +105,15 @@ def test_a_stop_that_is_cut_short(spot: SpotMachine, slow: str, lines: str, resu
     spot.spotwatch("trigger", "stop")
     wait_until((spot.run_dir / "saving").exists, 20, f"the last save\n{spot.log()}")
     earlier = number_in(spot.run_dir / "progress")
-    assert [order["answer"] for order in spot.orders()] == [None]
+    is_whole = result == "success"
+    if is_whole:
+        # Whoever still saves has answered nothing, although the daemon may not look at the process.
+        assert [order["answer"] for order in spot.orders()] == [None]
     wait_until(lambda: spot.state(TRAIN) in {"inactive", "failed"}, 20, f"a stop\n{spot.log(TRAIN)}")
     assert spot.machine.show(TRAIN, "Result", "ExecMainStatus") == {
         "Result": result,
         "ExecMainStatus": status,
     }
-    is_whole = result == "success"
     saved = number_in(spot.run_dir / "progress")
     assert (saved > earlier) if is_whole else (saved == earlier)
     spot.spotwatch("trigger", "clear")

@@ -18,7 +18,7 @@ _SETTINGS = 'providers = ["auto"]\n[policy]\nsave_seconds = 1\nstop_margin_secon
 
 
 def test_a_reclaim_by_the_cloud(spot: SpotMachine) -> None:
-    """Kept down while it lasts, started again when it is withdrawn: no step is lost and none is done twice."""
+    """Kept down while it lasts, started again when it is withdrawn: no step is lost, none done twice."""
     _go_down(spot)
     _refuses_to_start(spot)
 

@@ -42,7 +42,7 @@ def test_ranks_stopped_by_the_units_own_job(spot: SpotMachine) -> None:
 
 
 def test_ranks_told_one_by_one(spot: SpotMachine) -> None:
-    """torchrun then fails by itself, which systemd mends by a new start; `draining` is what forbids it."""
+    """The launcher then fails by itself, and systemd would start it again; `draining` is what forbids it."""
     _stop(spot, target='leaves = "always"\n', shipped=("processes.conf",))
     wait_until(lambda: spot.state(TRAIN) == "inactive", 10, f"a start that is refused\n{spot.log(TRAIN)}")
     assert spot.machine.show(TRAIN, "ConditionResult") == {"ConditionResult": "no"}

@@ -27,6 +27,8 @@ DRAINING = "draining"
 STATUS_DIR = "status"
 NOTICES_DIR = "notices"
 
+EXIT_DURABLE = 75
+"""A trainer was stopped, and its save is durable."""
 FRESH_SECONDS = 15.0
 """A status older than this belongs to a trainer that is gone or hangs."""
 MAX_STATUS_FILES = 64

@@ -7,12 +7,12 @@ torchrun turns every code of a rank into 1 (checked with torch 2.13). It decides
 from __future__ import annotations
 
 from spotwatch.assembly import Assembly
+from spotwatch.handshake import EXIT_DURABLE
 
 FINISHED = 0
-DURABLE = 75
 NOT_DURABLE = 76
 LEASE_LOST = 77
-_CODES_OF_THE_LIBRARY = (DURABLE, NOT_DURABLE, LEASE_LOST)
+_CODES_OF_THE_LIBRARY = (EXIT_DURABLE, NOT_DURABLE, LEASE_LOST)
 
 
 def exit_code(parts: Assembly, child_code: int | None) -> int:
@@ -33,8 +33,8 @@ def exit_code(parts: Assembly, child_code: int | None) -> int:
     left_with = parts.trainers.left_with()
     if LEASE_LOST in left_with:
         return LEASE_LOST
-    if DURABLE in left_with and left_with <= {FINISHED, DURABLE}:
-        return DURABLE
+    if EXIT_DURABLE in left_with and left_with <= {FINISHED, EXIT_DURABLE}:
+        return EXIT_DURABLE
     if stop is None or parts.trainers.have_finished():
         return child_code or FINISHED
-    return DURABLE if stop.answer == "durable" else NOT_DURABLE
+    return EXIT_DURABLE if stop.answer == "durable" else NOT_DURABLE

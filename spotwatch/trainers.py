@@ -74,9 +74,9 @@ class Trainers:
         self._errors = {status.run_id: status.error for status in self.statuses}
 
     def fresh(self) -> list[Status]:
-        """Return the trainers that reported within the last 15 s and have not finished."""
+        """Return the trainers that reported within the last 15 s and have not said their last word."""
         now = self._clock.now()
-        return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished"]
+        return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished" and s.exit_code is None]
 
     def have_finished(self) -> bool:
         """Tell whether trainers have spoken since we began, and all of them ended their run by themselves."""
@@ -110,7 +110,7 @@ class Trainers:
         told_since = order.at - timedelta(seconds=handshake.FRESH_SECONDS)
         # A flush is answered when all who are left have saved; a stop only when nobody was lost either.
         asked = [s for s in self.statuses if s.at >= told_since]
-        has_saved = [s.saved.seq >= order.seq or _has_finished(s) for s in asked]
+        has_saved = [s.saved.seq >= order.seq or _has_left_nothing(s) for s in asked]
         if asked and (all(has_saved) or (order.do is Do.FLUSH and fresh)):
             return "durable"
         if any(status.saved.seq >= order.seq for status in self.statuses) and not asked:
@@ -185,3 +185,9 @@ class Trainers:
 def _has_finished(status: Status) -> bool:
     """Tell whether this trainer ended its run by itself; leaving it saves the last step."""
     return status.phase == "finished" and status.saved.at is not None
+
+
+def _has_left_nothing(status: Status) -> bool:
+    """Tell whether this trainer is gone and nothing of its work with it, whatever made it leave."""
+    has_stopped = status.exit_code == handshake.EXIT_DURABLE and status.saved.at is not None
+    return has_stopped or _has_finished(status)

@@ -16,8 +16,9 @@ import pytest
 from spotwatch import handshake
 from spotwatch.handshake import Saved, Status
 from spotwatch.ledger import Ledger
-from spotwatch.model import Event
+from spotwatch.model import Do, Event
 from spotwatch.policy import Policy, estimate
+from spotwatch.records import Order
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
 from spotwatch.trainers import NOTHING_KNOWN, Trainers
 
@@ -147,6 +148,34 @@ def test_fresh(tmp_path: Path, age: float, phase: str, is_fresh: bool) -> None:
     async def story(bench: Bench) -> None:
         status = replace(STATUS, at=EPOCH - timedelta(seconds=age), phase=phase)
         assert bool(bench.look(status).fresh()) is is_fresh
+
+    on(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [0, 75, 76, 77])
+def test_one_that_has_left_is_not_waited_for(tmp_path: Path, code: int) -> None:
+    """Its last word is said: a pod need not stay fifteen seconds longer for a trainer that is gone."""
+
+    async def story(bench: Bench) -> None:
+        trainers = bench.look(replace(STATUS, phase="durable", exit_code=code))
+        assert trainers.fresh() == []
+        assert trainers.left_with() == {code}
+        assert trainers.facts()["is_trainer_up"] == 0
+
+    on(tmp_path, story)
+
+
+@pytest.mark.parametrize(("code", "answer"), [(75, "durable"), (76, ""), (None, "")])
+@pytest.mark.parametrize("do", [Do.FLUSH, Do.STOP])
+def test_one_that_left_with_all_its_work_has_answered(
+    tmp_path: Path, code: int | None, answer: str, do: Do
+) -> None:
+    """A signal that came before the order made it save and leave: nothing is left to be saved."""
+
+    async def story(bench: Bench) -> None:
+        trainers = bench.look(replace(STATUS, phase="durable", exit_code=code))
+        order = Order(seq=7, do=do, why="w", at=EPOCH + timedelta(seconds=1), boot=0.0)
+        assert trainers.answer_to(order, is_flag_gone=False, are_processes_gone=True) == answer
 
     on(tmp_path, story)
 

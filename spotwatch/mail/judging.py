@@ -77,7 +77,9 @@ def _judgement(facts: Facts, *, is_open: bool) -> Judgement:
         evidence=evidence,
         result=result,
         droplet=None if facts.mention is None else facts.mention.droplet,
-        at=reading.at if event in ("reclaim", "correction") else None,
+        at=((facts.mention and facts.mention.at) or reading.at)
+        if event in ("reclaim", "correction")
+        else None,
         signed_at=mail.date or facts.delivery.received_at,
         message_key=_key(mail, facts.proof),
         is_temporary=event != "none" and is_open,

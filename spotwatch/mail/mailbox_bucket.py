@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 from spotwatch.errors import (
     ConfigError,
+    Denied,
     Malformed,
     ProviderError,
     StoreError,
@@ -25,11 +27,24 @@ from spotwatch.errors import (
 from spotwatch.mail.mailbox_client import Fetched, refusal
 from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES
 from spotwatch.train.stores.s3 import aws_options, spaces_bucket
-from spotwatch.train.stores.s3_bucket import Bucket, Times, status_of
+from spotwatch.train.stores.s3_bucket import Bucket, Times, code_of, status_of
 from spotwatch.untrusted import printable
 
 T = TypeVar("T")
 
+_LACKING = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+_MEND_LACKING = (
+    "give the mailbox's key: on a Droplet in provider.digitalocean.mailbox_credentials_file, on the relay in "
+    "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SPACES_KEY and SPACES_SECRET)"
+)
+_MEND_AWAY = (
+    "see whether the bucket's endpoint can be reached from here (firewall, DNS, the store's status page), and "
+    "whether region and endpoint are the bucket's"
+)
+
+SCHEMES = ("s3", "spaces")
+# "General purpose bucket naming rules" (Amazon S3 User Guide, 2026-11-29); Spaces' are narrower.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ANSWER_SECONDS = 15.0
 _TIMES = Times(5, 15)
 """A thread that is not waited for any more ends by itself; until then its object is not asked for again."""
@@ -43,11 +58,16 @@ def bucket_of(url: str, environ: Mapping[str, str]) -> tuple[Bucket, str]:
         ConfigError: it names none, or a variable is missing.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("s3", "spaces") or parts.query or parts.fragment or "@" in parts.netloc:
+    if parts.scheme not in SCHEMES or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError("mailbox: write s3://BUCKET/PREFIX or spaces://BUCKET/PREFIX; no credentials in it")
     if not parts.netloc:
         # Never $SPACES_BUCKET: that is where the checkpoints are.
         raise ConfigError(f"mailbox {url!r} names no bucket; write {parts.scheme}://BUCKET/PREFIX")
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise ConfigError(
+            f"mailbox {url!r}: {parts.netloc!r} is no bucket's name; one has 3 to 63 small letters, digits, "
+            "dots and dashes"
+        )
     prefix = parts.path.strip("/")
     if parts.scheme == "spaces":
         return spaces_bucket(parts.netloc, environ, tries=1, times=_TIMES), prefix
@@ -233,8 +253,13 @@ class _Done:
 
 
 def _in_words(key: str, error: StoreError) -> ProviderError:
-    status = status_of(error.__cause__)
+    status, code = status_of(error.__cause__), code_of(error.__cause__)
+    if code == "NoSuchBucket":
+        return Malformed(str(error), mend="make the bucket, or correct its name in `mailbox`")
     if not status:
-        return Unavailable(str(error))
+        # By name: boto3 is not imported before it is used.
+        if type(error.__cause__).__name__ in _LACKING:
+            return Denied(str(error), mend=_MEND_LACKING)
+        return Unavailable(str(error), mend=_MEND_AWAY)
     known = refusal(key, status)
     return type(known)(str(error), mend=known.mend)

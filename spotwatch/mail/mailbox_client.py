@@ -23,7 +23,10 @@ from spotwatch.masking import mask_url
 from spotwatch.safe_files import read_small_file
 
 REQUEST_SECONDS = 10.0
-_MEND_DENIED = "check the credentials, the bucket's policy, and this machine's clock"
+_MEND_DENIED = (
+    "check the credentials, the bucket's policy, and this machine's clock; what the environment says is read "
+    "at the start only"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +216,10 @@ def refusal(what: str, status: int) -> ProviderError:
 
 def _check_http(url: str) -> str:
     parts = urlsplit(url)
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"mailbox {mask_url(url)}: {error}; write https://HOST:PORT/PATH") from error
     if not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"mailbox {mask_url(url)}: write https://HOST/PATH, nothing after it")
     if parts.scheme == "http" and not _is_here(parts.hostname):

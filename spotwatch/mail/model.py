@@ -115,6 +115,10 @@ class Mention:
     droplet: Droplet
     by: Literal["id", "address", "name", "hostname"]
     """Number and own name may be strong; anybody can find out an address, or use the same host name."""
+    is_told: bool = True
+    """Whether it is the one that the mail says is reclaimed; False: it is only named."""
+    at: datetime | None = None
+    """When it goes, by a row of its own, aware UTC; None: when the mail says, `Reading.at`."""
 
 
 class MailClass(StrEnum):

@@ -33,10 +33,32 @@ BULLETIN = "bulletin"
 """What a pattern says of a mail to many."""
 DOUBTFUL = "doubtful"
 """What a pattern says of a mail that may carry a stranger's words, or is about the whole account."""
+HANDED_ON = "handed_on"
+"""What a pattern says of a mail that hands on what people write, wherever in it that is said."""
 GENERAL = "general"
 """What a pattern says of a statement about Spot Droplets at large, which is no fact about one."""
 
-_SAYS = (*(c.value for c in MailClass if c is not MailClass.OTHER), BULLETIN, DOUBTFUL, GENERAL, TOPIC)
+NO_FACT = "no_fact"
+"""What a pattern says of a statement that is no fact of our Droplet: denied, supposed, of another thing."""
+SPARED = "spared"
+"""What a pattern says of a statement whose Droplets stay."""
+LABEL = "label"
+"""What a pattern says of words before a colon that only a value follows."""
+LEAD = "lead"
+"""What a pattern says of words before a colon that the mail's own words may follow."""
+
+_SAYS = (
+    *(c.value for c in MailClass if c is not MailClass.OTHER),
+    BULLETIN,
+    DOUBTFUL,
+    HANDED_ON,
+    GENERAL,
+    NO_FACT,
+    SPARED,
+    LEAD,
+    LABEL,
+    TOPIC,
+)
 _WHERE: tuple[Where, ...] = ("any", "subject", "text", "sender")
 _KEYS = frozenset({"name", "says", "regex", "unless", "where"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -48,7 +70,7 @@ class Pattern:
 
     name: str
     says: str
-    """A class of mails, `BULLETIN`, `DOUBTFUL`, `GENERAL` or `TOPIC`."""
+    """A class of mails, or one of the words above: `BULLETIN`, `DOUBTFUL`, ..."""
     regex: re.Pattern[str]
     unless: re.Pattern[str] | None = None
     """What takes a statement out again."""

@@ -80,6 +80,13 @@ def is_passed_on(subject: str) -> bool:
     return found is not None and found[2] is not None
 
 
+def without_prefix(subject: str) -> str:
+    """Return the subject without `Re:`, `Fwd:` and the like in front."""
+    while (found := _PREFIX.match(subject)) is not None:
+        subject = subject[found.end() :].lstrip()
+    return subject
+
+
 def split_quotes(text: str) -> Split:
     """Return the mail's own words and the quoted ones, without signs of quotes and lists.
 

@@ -63,7 +63,28 @@ _ALL_IN_UTC = re.compile(
     r"\btimes\s(?:(?:are|is|shown|given|listed|stated|below|in\sthis\s\w{4,12})\s){0,3}(?:in\s)?(?:UTC|GMT)\b",
     re.IGNORECASE,
 )
+_HEAD_IN_UTC = re.compile(
+    r"\btime\s?zone\W{1,3}(?:UTC|GMT)\b|\b(?:times?|start|end|at|when|deadline|date)\s\(?(?:in\s)?(?:UTC|GMT)\b"
+    r"|\((?:all\s)?(?:times?\s)?(?:in\s)?(?:UTC|GMT)\)|\b(?:UTC|GMT)\s(?:time|date)\b",
+    re.IGNORECASE,
+)
+_ANOTHER_ZONE = re.compile(
+    r"\b[0-9]{1,2}(?::[0-9]{2}){0,2}\s?(?:[ap]\.?m\.?)?\s?\(?(?:[A-Z]{2,3}[SD]?T|[ECMP]T)\b"
+    r"|[0-9]\s?[+-][0-9]{2}:?[0-9]{2}\b(?<!-[0-9]{2}-[0-9]{2})"
+)
 _UTC = re.compile(r"\b(?:UTC|GMT)\b", re.IGNORECASE)
+_STAMP = re.compile(
+    r"\b([0-9]{4})([01][0-9])([0-3][0-9])T([0-2][0-9])([0-5][0-9])(?:[0-5][0-9])?(Z|[+-][0-9]{2}:?[0-9]{2})"
+)
+_OTHER_DEED = re.compile(
+    r"\b(?:after|once|when|upon|following|within \S{1,12} \S{1,12} (?:of|after)) (?:it|they|the droplet"
+    r"|your droplet|(?:the |acpi )?shut ?down|that|being|we"
+    r"|(?:the |its )?(?:reclaim|reclamation|termination|interruption))\b"
+    r"|\b(?:billing|billed|invoice|charged|price|pricing|reminder|remind|support|chat|call|office|snapshots?"
+    r"|backups?|disks?|data is|data are|volumes?|new (?:spot )?droplets?|capacity check|status page|webinar"
+    r"|extension|convert|create a|created|uptime|survey|maintenance|return)\b",
+    re.IGNORECASE,
+)
 _OTHER_ZONE = re.compile(r"\s?\(?(?:[A-Z]{1,4}T\b|[+-][0-9]|[A-Z]?[a-z]{3,9}\s[Tt]ime\b|local\b)")
 
 # In the words before a time, the last ones deciding.
@@ -143,8 +164,19 @@ class _Candidate:
     role: Literal["time", "old", "far"]
 
 
+def is_of_another_deed(statement: str) -> bool:
+    """Tell whether the times in a statement are those of another deed: of a bill, of what follows."""
+    return _OTHER_DEED.search(statement) is not None
+
+
 def when(
-    text: str, *, signed_at: datetime | None, received_at: datetime, is_correction: bool = False
+    text: str,
+    *,
+    signed_at: datetime | None,
+    received_at: datetime,
+    is_correction: bool = False,
+    first: str = "",
+    whole: str = "",
 ) -> When:
     """Return when a Droplet goes: the earliest plausible time that the text states, or the fall-back.
 
@@ -158,12 +190,17 @@ def when(
         signed_at: the mail's Date, aware; None: it has none.
         received_at: aware.
         is_correction: the text also tells the time that no longer holds.
+        first: what of the text says that the Droplet goes: a time in it counts before those in the rest.
+        whole: the mail, which may say elsewhere that its times are UTC; empty: `text` is all.
     """
     received_at = received_at.astimezone(UTC)
     issued_at = received_at if signed_at is None else min(signed_at, received_at)
     issued_at = max(issued_at, received_at - _OLDEST_MAIL).astimezone(UTC)
     latest = received_at + WINDOW
-    found = _stated(" ".join(text[:MAX_CHARACTERS].split()), issued_at, is_correction=is_correction)
+    default = _zone_of_all(whole or text)
+    found = _stated(_flat(first), issued_at, is_correction=is_correction, default=default)
+    if found is None or found.role != "time":
+        found = _stated(_flat(text), issued_at, is_correction=is_correction, default=default) or found
     if found is not None and found.role == "far":
         said = escape(found.words, limit=80)
         why = f"{_source(signed_at, received_at)}: it states only what is days ahead, {said}"
@@ -185,10 +222,21 @@ def _source(signed_at: datetime | None, received_at: datetime) -> str:
     return f"{source} and two hours, less 15 min"
 
 
-def _stated(text: str, issued_at: datetime, *, is_correction: bool) -> _Candidate | None:
+def _flat(text: str) -> str:
+    """Return a text on one line, with stamps such as 20261129T124000Z set apart."""
+    return _STAMP.sub(r"\1-\2-\3T\4:\5\6", " ".join(text[:MAX_CHARACTERS].split()))
+
+
+def _zone_of_all(text: str) -> str | None:
+    """Return UTC where the mail says so of its times, and of no other zone; None: it does not."""
+    said = _ALL_IN_UTC.search(text) or (_HEAD_IN_UTC.search(text) and not _ANOTHER_ZONE.search(text))
+    return "UTC" if said else None
+
+
+def _stated(text: str, issued_at: datetime, *, is_correction: bool, default: str | None) -> _Candidate | None:
     first, last = issued_at - FARTHEST_PAST, issued_at + FARTHEST_AHEAD
     every = [
-        *_absolute(text, issued_at, is_correction=is_correction),
+        *_absolute(text, issued_at, is_correction=is_correction, default=default),
         *_relative(text, issued_at),
     ]
     found = [candidate for candidate in every if first <= candidate.at <= last and candidate.role != "far"]
@@ -199,9 +247,10 @@ def _stated(text: str, issued_at: datetime, *, is_correction: bool) -> _Candidat
     return next((candidate for candidate in every if candidate.role == "far" and candidate.at >= last), None)
 
 
-def _absolute(text: str, issued_at: datetime, *, is_correction: bool) -> Iterator[_Candidate]:
+def _absolute(
+    text: str, issued_at: datetime, *, is_correction: bool, default: str | None
+) -> Iterator[_Candidate]:
     read, seen = bytearray(len(text)), bytearray(len(text))
-    default = "UTC" if _ALL_IN_UTC.search(text) else None
     for match in chain(_first(_DATE_FIRST, text), _first(_TIME_FIRST, text), _first(_NO_DATE, text)):
         is_dated = match.re is not _NO_DATE
         if (read if is_dated else seen).find(1, *match.span()) >= 0:

@@ -60,11 +60,16 @@ class Turns:
     Args:
         most_waiting: pieces of work.
         most_bytes: of all that wait together; one alone may be of any size.
+        after: nothing is begun here while there is work there; what is begun goes on.
     """
 
-    def __init__(self, *, most_waiting: int, most_bytes: int) -> None:
+    def __init__(self, *, most_waiting: int, most_bytes: int, after: Turns | None = None) -> None:
         self._most_waiting = most_waiting
         self._most_bytes = most_bytes
+        self._after = after
+        self._behind: list[Turns] = []
+        if after is not None:
+            after.let_follow(self)
         self._is_taken = False
         self._numbers = itertools.count()
         self._waiting: list[_Place] = []
@@ -72,6 +77,20 @@ class Turns:
         """The beginning of what was begun last, in bytes done of each kind."""
         self._last: dict[tuple[int, int], float] = {}
         """The end of what was begun last, of each rank and kind."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Tell whether work is being done here, or waits."""
+        return self._is_taken
+
+    def let_follow(self, other: Turns) -> None:
+        """Resume `other` whenever all work here is done."""
+        self._behind.append(other)
+
+    def resume(self) -> None:
+        """Begin what waits, if it may begin now."""
+        if not self._is_taken:
+            self._pass_on()
 
     async def run(self, work: Callable[[], T], *, rank: int, size: int, until: float) -> T:
         """Run `work` in a thread, alone; its turn lasts until it ends, whoever still waits for it.
@@ -99,7 +118,7 @@ class Turns:
 
     async def _take(self, rank: int, size: int, until: float) -> None:
         place = self._place(rank, size)
-        if not self._is_taken:
+        if self._is_free():
             self._begin(place)
             return
         self._waiting.append(place)
@@ -152,14 +171,21 @@ class Turns:
             # Looked at, so that asyncio does not complain when nobody waits any more.
             thread.exception()
 
+    def _is_free(self) -> bool:
+        return not self._is_taken and (self._after is None or not self._after.is_taken)
+
     def _pass_on(self) -> None:
-        while self._waiting:
+        self._is_taken = False
+        while self._waiting and self._is_free():
             place = min(self._waiting, key=lambda one: (one.rank, one.begins_at, one.number))
             self._waiting.remove(place)
             if not place.turn.done():
                 self._begin(place)
                 place.turn.set_result(None)
                 return
-        self._is_taken = False
-        self._now = 0.0
-        self._last.clear()
+        if not self._waiting:
+            self._now = 0.0
+            self._last.clear()
+        if not self._is_taken:
+            for other in self._behind:
+                other.resume()

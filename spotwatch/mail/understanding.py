@@ -9,16 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 
-from spotwatch.mail.classifying import Around, classify, read_words
-from spotwatch.mail.droplets import Named, find, has_name_like
-from spotwatch.mail.model import Droplet, Mail, MailClass, Reading
+from spotwatch.mail.classifying import Around, classify
+from spotwatch.mail.droplets import Named, Naming, find, has_name_like
+from spotwatch.mail.model import Droplet, Mail, MailClass, Mention, Reading
 from spotwatch.mail.patterns import Patterns
-from spotwatch.mail.times import when
+from spotwatch.mail.saying import Said, Words, read_words
+from spotwatch.mail.telling import Telling
+from spotwatch.mail.times import MAX_CHARACTERS, When, is_of_another_deed, when
 
 _ALL_OF_THEM = re.compile(r"\b(?:all(?! other)|following|below|listed|these|those|affected)\b", re.IGNORECASE)
 _WITH_TIME = frozenset({MailClass.RECLAIM, MailClass.CORRECTION, MailClass.UNCLEAR})
+_TIME = re.compile(r"[0-9]:[0-9]{2}|[0-9]\s?[ap]\.?m\b|\b(?:hours?|minutes?)\b", re.IGNORECASE)
 
 
 def understand(
@@ -37,27 +41,29 @@ def understand(
     words = read_words(mail, patterns)
     own = find(words.own_text, droplets, common_words=patterns.common_words)
     quoted = find(words.quoted_text, droplets, common_words=patterns.common_words)
-    stated = when(
-        words.own_text,
-        signed_at=mail.date,
-        received_at=received_at,
-        is_correction=MailClass.CORRECTION in words.own,
-    )
+    named = [mention.droplet for mention in own.mentions]
+    telling = Telling(words, Naming(named, common_words=patterns.common_words))
+    timing = _Timing(words, telling, signed_at=mail.date, received_at=received_at)
+    stated = timing.of_all()
     mentions = own.mentions or (() if own.others else quoted.mentions)
     names_others = not mentions and (own.others or (quoted.others and not words.speaks))
+    taking_back = tuple(one.statement.text for one in (*words.cancels, *words.corrections))
     mail_class, why = classify(
         words,
         Around(
             names_ours=bool(own.mentions),
             quotes_ours=bool(quoted.mentions),
             names_others=names_others,
-            is_taken_back_for_all=_is_for_all(words.taking_back, own, patterns.common_words),
+            is_taken_back_for_all=_is_for_all(taking_back, own, patterns.common_words),
             states_time=stated.is_stated,
             states_far=stated.is_far,
+            told=telling.to_anybody() if own.mentions else None,
         ),
     )
     if not own.mentions and not own.others and not stated.is_stated and mail_class is MailClass.UNCLEAR:
         stated = when(words.quoted_text, signed_at=mail.date, received_at=received_at)
+    if own.mentions and mail_class is MailClass.RECLAIM:
+        mentions = tuple(_told(mention, telling, timing) for mention in mentions)
     has_time = mail_class in _WITH_TIME
     return Reading(
         mail_class=mail_class,
@@ -69,6 +75,58 @@ def understand(
         is_at_stated=has_time and stated.is_stated,
         at_why=stated.why if has_time else "",
     )
+
+
+def _told(mention: Mention, telling: Telling, timing: _Timing) -> Mention:
+    told = telling.of(mention.droplet.droplet_id)
+    own = timing.of_row(mention.droplet.droplet_id) if told else None
+    return replace(mention, is_told=bool(told), at=None if own is None else own.at)
+
+
+class _Timing:
+    """When the Droplets of a mail go, by what is nearest to the deed: a row, the statement, the rest."""
+
+    def __init__(
+        self, words: Words, telling: Telling, *, signed_at: datetime | None, received_at: datetime
+    ) -> None:
+        self._telling = telling
+        self._signed_at, self._received_at = signed_at, received_at
+        told = telling.to_anybody() or words.reclaims
+        self._is_correction = bool(words.corrections)
+        rows = [row.text for row in words.rows]
+        self._first = _joined((*told, *words.corrections), telling.rows_of_nobody())
+        self._rest = "\n".join([s.text for s in words.statements if not is_of_another_deed(s.text)] + rows)[
+            :MAX_CHARACTERS
+        ]
+        self._all = words.own_text
+
+    def of_all(self) -> When:
+        """Return when the first of them goes."""
+        rows = [own for one in self._telling.with_rows() if (own := self.of_row(one)) is not None]
+        if rows:
+            return min(rows, key=lambda one: one.at)
+        return self._when(self._rest, self._first)
+
+    def of_row(self, droplet_id: int) -> When | None:
+        """Return when one goes by a row of its own; None: none says so."""
+        rows = [row for row in self._telling.rows_of(droplet_id) if _TIME.search(row)]
+        found = [self._when("", f"reclaim | {row}") for row in rows[:3]]
+        return min((one for one in found if one.is_stated), key=lambda one: one.at, default=None)
+
+    def _when(self, text: str, first: str) -> When:
+        return when(
+            text,
+            first=first,
+            whole=self._all,
+            signed_at=self._signed_at,
+            received_at=self._received_at,
+            is_correction=self._is_correction,
+        )
+
+
+def _joined(said: Sequence[Said], rows: Sequence[str]) -> str:
+    statements = dict.fromkeys(one.statement.text for one in said)
+    return "\n".join([*rows, *statements])[:MAX_CHARACTERS]
 
 
 def _is_for_all(statements: Sequence[str], named: Named, common_words: AbstractSet[str]) -> bool:

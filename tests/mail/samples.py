@@ -88,7 +88,7 @@ SAMPLES = (
     Sample("unknown-naming-ours", "unclear", "name", "13:50", "flush"),
     Sample("unknown-naming-nobody", "other_notice", "", "", "ignored"),
     Sample("reply-by-person", "other", "name", "", "ignored"),
-    Sample("auto-reply", "reclaim", "name", "", "ignored"),
+    Sample("auto-reply", "unclear", "name", "", "ignored"),
     Sample("bounce", "unclear", "name", "13:50", "ignored"),
     Sample("forward-gmail", "unclear", "name", "13:50", "flush"),
     Sample("forward-apple", "unclear", "name", "13:50", "flush"),

@@ -9,7 +9,8 @@ from itertools import cycle, islice
 
 import pytest
 
-from spotwatch.mail.classifying import MAX_STATEMENTS, Around, classify, read_words
+from spotwatch.mail.classifying import Around, classify
+from spotwatch.mail.saying import MAX_STATEMENTS, read_words
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS
 from spotwatch.mail.patterns import default_patterns

@@ -145,7 +145,7 @@ def test_each_droplet_is_judged_by_its_own_mark() -> None:
     """One by its number, one by its hostname."""
     by_host = Droplet(droplet_id=7000001, hostname="spot-batch-07")
     found = judged(
-        written("512345678 and spot-batch-07: Spot Droplets will be reclaimed."), SIGNED, OURS, by_host
+        written("Spot Droplets 512345678 and spot-batch-07 will be reclaimed."), SIGNED, OURS, by_host
     )
     assert [(one.droplet, follows(one)) for one in found] == [(OURS, "stop"), (by_host, "flush")]
 

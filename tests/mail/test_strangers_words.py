@@ -71,7 +71,7 @@ def test_what_takes_back_must_stand_in_the_subject_too(text: str, wanted: str) -
     weak = only(written(text, subject="Hello"))
     assert follows(weak) in ("weak cancel", "flush")
     assert "its Subject speaks of no reclaim" in missing(weak)
-    for subject in ("Spot Droplet", "Re: your reclaim", "Reclaim cancelled", "Update: spot-trainer-01"):
+    for subject in ("Spot Droplet", "Re: your reclaim", "Your reclaim", "Update: Spot Droplet"):
         assert follows(only(written(text, subject=subject))) == wanted
 
 

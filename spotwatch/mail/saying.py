@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the statements of a mail say, by the patterns that they match, the own and the quoted ones.
+
+What follows a colon after words that are not known to lead in the mail's own counts as quoted. It decides
+nothing, and finds neither Droplets nor times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple
+
+from spotwatch.mail.citing import split_citations
+from spotwatch.mail.model import Mail, MailClass
+from spotwatch.mail.normalising import MAX_CHARACTERS, normalise
+from spotwatch.mail.patterns import (
+    BULLETIN,
+    DOUBTFUL,
+    GENERAL,
+    HANDED_ON,
+    LABEL,
+    LEAD,
+    NO_FACT,
+    SPARED,
+    TOPIC,
+    Pattern,
+    Patterns,
+)
+from spotwatch.mail.quoting import is_answer, is_passed_on, without_prefix
+from spotwatch.mail.regex_cost import UNLIMITED
+from spotwatch.mail.statements import SUBJECT, Row, Statement, colons, lay_out
+
+_RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
+_UNCLEAR = MailClass.UNCLEAR
+_OF_RECLAIMS = frozenset({_RECLAIM, _CANCEL, _UNCLEAR, TOPIC})
+_AS_A_WHOLE = frozenset({DOUBTFUL, HANDED_ON})
+_OF_OTHER_THINGS = frozenset({MailClass.OTHER_NOTICE, BULLETIN, DOUBTFUL})
+_KINDS = (*MailClass, TOPIC, BULLETIN, DOUBTFUL)
+
+# No mail of DigitalOcean that we know has half as many. Lists of names have no words, and are no statements.
+MAX_STATEMENTS = 100
+"""How many statements are searched: a hostile mail has room for thousands, and keeps others waiting."""
+_PROSE = re.compile(r"(?:^|\s)[^\W\d_]{2,}(?=[\s,.;:!?]|$)")
+# What is said for a time of day is no general talk.
+_TIMED = re.compile(
+    r"[0-9]{1,2}:[0-9]{2}|[0-9]\s?[ap]\.?m\b|\b(?:in|within) (?:[\w-]+ ){0,3}(?:hours?|minutes?)(?!')",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One own statement that says reclaim, cancel or correction."""
+
+    name: str
+    """The pattern's."""
+    statement: Statement
+    number: int
+    """Of the statement among the own ones."""
+    end: int
+    """Where in the statement it has been said."""
+    speaks: bool
+    """It speaks of a reclaim itself, not only of an earlier mail."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Tell whether it states a time of day or a span."""
+        return _TIMED.search(self.statement.text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """One statement that makes the mail another kind of mail."""
+
+    name: str
+    number: int
+    paragraph: int
+    is_everywhere: bool
+    """It stands for the whole mail, wherever it is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What a mail says, as own and as quoted words, and which pattern was the first to say so."""
+
+    own_text: str
+    quoted_text: str
+    statements: tuple[Statement, ...]
+    """The own ones, the Subject's first."""
+    rows: tuple[Row, ...]
+    own: Mapping[str, str]
+    quoted: Mapping[str, str]
+    reclaims: tuple[Said, ...]
+    """Said as facts."""
+    cancels: tuple[Said, ...]
+    corrections: tuple[Said, ...]
+    doubts: tuple[Doubt, ...]
+    spared: tuple[str, ...]
+    """Statements whose Droplets stay; a row counts with its head."""
+    is_in_subject: bool
+    """The Subject, or the one answered, speaks of a reclaim, of its end, or of Spot Droplets."""
+    sender: str
+    """The pattern that knows the sender; empty: none."""
+    is_reply: bool
+    is_cut: bool = False
+    """It says more than is searched."""
+    is_hedged: str = ""
+    """The pattern of a cancel that is said with a condition or an exception; empty: none."""
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether the own words speak of a reclaim at all."""
+        return _RECLAIM in self.own or _UNCLEAR in self.own
+
+    @property
+    def quotes(self) -> str:
+        """Return the pattern by which the quoted words speak of a reclaim; empty: they do not."""
+        return self.quoted.get(_RECLAIM) or self.quoted.get(_UNCLEAR) or ""
+
+    @property
+    def answers(self) -> bool:
+        """Tell whether somebody whom no pattern knows answers a mail that speaks of a reclaim."""
+        return self.is_reply and not self.sender and bool(self.quotes)
+
+    def doubt_of(self, said: Said) -> str:
+        """Return the pattern for which `said` is not believed; empty: nothing before or around it says so.
+
+        What follows in other paragraphs is the foot of a mail: it may speak of tickets, teams and prices.
+        """
+        return next(
+            (
+                doubt.name
+                for doubt in self.doubts
+                if doubt.is_everywhere
+                or doubt.number <= said.number
+                or doubt.paragraph in (SUBJECT, said.statement.paragraph)
+            ),
+            "",
+        )
+
+
+def read_words(mail: Mail, patterns: Patterns) -> Words:
+    """Return what the words of a mail say. The subject of a reply or a forwarded mail is quoted."""
+    subject = normalise(mail.subject)
+    is_taken_over = is_answer(subject) or is_passed_on(subject)
+    text, quoted = mail.text[:MAX_CHARACTERS], mail.quoted[:MAX_CHARACTERS]
+    by_says = _by_says(patterns)
+    head, body = split_citations(without_prefix(subject)), split_citations(text)
+    of_subject = _Own(head.own, by_says, paragraph=SUBJECT)
+    of_text = _Own(body.own, by_says)
+    parts = (*(() if is_taken_over else of_subject.statements), *of_text.statements)
+    found = _Finding(parts[:MAX_STATEMENTS], by_says)
+    cited = [quoted, head.cited, body.cited, *of_text.handed_on]
+    cited += [subject] if is_taken_over else of_subject.handed_on
+    quoted_said = _first([s for part in cited for s in lay_out(part).statements], by_says)
+    subject_said = _Finding(of_subject.statements, by_says)
+    doubts = found.doubts()
+    if is_taken_over:
+        doubts = [*subject_said.doubts(), *doubts]
+    return Words(
+        own_text="\n\n".join(filter(None, ("" if is_taken_over else subject, text))),
+        quoted_text=f"{subject if is_taken_over else ''}\n\n{quoted}",
+        statements=tuple(part.own for part in parts[:MAX_STATEMENTS]),
+        rows=(*(() if is_taken_over else of_subject.rows), *of_text.rows),
+        own=found.own,
+        quoted=quoted_said,
+        reclaims=tuple(found.reclaims),
+        cancels=tuple(found.all_of(_CANCEL)),
+        corrections=tuple(found.all_of(_CORRECTION)),
+        doubts=tuple(doubts),
+        spared=(*found.spared(), *_spared_rows(of_text.rows, by_says)),
+        is_in_subject=any(says in _OF_RECLAIMS for says in subject_said.own),
+        sender=next(
+            (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
+        ),
+        is_cut=len(parts) > MAX_STATEMENTS,
+        is_hedged=found.hedged(),
+        is_reply=not mail.is_forwarded and (is_taken_over or "in-reply-to" in mail.header_counts),
+    )
+
+
+_BySays = Mapping[str, Sequence[Pattern]]
+
+
+def _by_says(patterns: Patterns) -> _BySays:
+    found: dict[str, list[Pattern]] = {}
+    for pattern in patterns.ordered:
+        if pattern.where != "sender":
+            found.setdefault(pattern.says, []).append(pattern)
+    return found
+
+
+def _match(kind: str, statement: Statement, by_says: _BySays) -> Pattern | None:
+    where = "subject" if statement.paragraph == SUBJECT else "text"
+    return next(
+        (p for p in by_says.get(kind, ()) if p.where in ("any", where) and p.is_in(statement.text)), None
+    )
+
+
+def _first(statements: Sequence[Statement], by_says: _BySays) -> Mapping[str, str]:
+    """Return what quoted statements say, and the first pattern of each kind."""
+    said: dict[str, str] = {}
+    searched = [s for s in statements if _PROSE.search(s.text)][:MAX_STATEMENTS]
+    for kind in (_RECLAIM, _UNCLEAR):
+        hit = next((p for s in searched if (p := _match(kind, s, by_says))), None)
+        if hit is not None:
+            said[kind] = hit.name
+    return said
+
+
+def _spared_rows(rows: Sequence[Row], by_says: _BySays) -> Iterator[str]:
+    heads: dict[str, bool] = {}
+    for row in rows:
+        if row.head not in heads:
+            head = Statement(text=row.head[:UNLIMITED], paragraph=0)
+            heads[row.head] = bool(row.head) and _match(SPARED, head, by_says) is not None
+        if heads[row.head]:
+            yield row.text
+
+
+class _Part(NamedTuple):
+    """A statement, as far as it is the mail's own, and with what it hands on."""
+
+    own: Statement
+    whole: Statement
+
+
+class _Own:
+    """A text without what it hands on: what follows a colon whose lead is not known."""
+
+    def __init__(self, text: str, by_says: _BySays, *, paragraph: int = 0) -> None:
+        self._by_says = by_says
+        self._known: dict[str, bool] = {}
+        layout = lay_out(text, first_paragraph=paragraph)
+        prose = islice((s for s in layout.statements if _PROSE.search(s.text)), MAX_STATEMENTS + 1)
+        self.statements = tuple(_Part(self._own_part(one), one) for one in prose)
+        self.handed_on = [part.whole.text for part in self.statements if part.own.text != part.whole.text]
+        self.rows = layout.rows
+
+    def _own_part(self, statement: Statement) -> Statement:
+        before = statement.leads[: len(statement.leads) - len(statement.line_leads)]
+        if not all(self._is_known(lead) or self._is_label(lead) for lead in before):
+            return replace(statement, text="")
+        if not all(map(self._is_known, statement.line_leads)):
+            return replace(statement, text="")
+        for lead, end in colons(statement.text):
+            if not self._is_known(lead):
+                return replace(statement, text=statement.text[:end])
+        return statement
+
+    def _is_label(self, lead: str) -> bool:
+        words = Statement(text=lead[-UNLIMITED:], paragraph=0)
+        return _match(LABEL, words, self._by_says) is not None
+
+    def _is_known(self, lead: str) -> bool:
+        if lead not in self._known:
+            words = Statement(text=lead[-UNLIMITED:], paragraph=0)
+            is_ours = any(_match(kind, words, self._by_says) for kind in (LEAD, *_OF_RECLAIMS, _CORRECTION))
+            self._known[lead] = is_ours and not any(_match(k, words, self._by_says) for k in _AS_A_WHOLE)
+        return self._known[lead]
+
+
+class _Finding:
+    """What own statements say."""
+
+    def __init__(self, parts: Sequence[_Part], by_says: _BySays) -> None:
+        self._parts = parts
+        self._statements = [part.own for part in parts]
+        self._whole = [part.whole for part in parts]
+        self._by_says = by_says
+        self.own: dict[str, str] = {}
+        for kind in _KINDS:
+            statements = self._whole if kind in _OF_OTHER_THINGS else self._statements
+            hit = next((p for s in statements if (p := _match(kind, s, by_says))), None)
+            if hit is not None and kind != _RECLAIM:
+                self.own[kind] = hit.name
+        facts = [one for one in self.all_of(_RECLAIM) if self._is_fact(one)]
+        self.reclaims = [one for one in facts if one.statement.paragraph != SUBJECT]
+        if not self.reclaims and not self._doubts_subject():
+            self.reclaims = facts
+        if facts and not self.reclaims:
+            self.own.setdefault(_UNCLEAR, f"{facts[0].name} in its Subject only")
+        if self.reclaims:
+            self.own[_RECLAIM] = self.reclaims[0].name
+
+    def all_of(self, kind: MailClass) -> Iterator[Said]:
+        """Yield each statement that says it, once."""
+        for number, statement in enumerate(self._statements):
+            pattern = _match(kind, statement, self._by_says)
+            found = None if pattern is None else pattern.regex.search(statement.text)
+            if pattern is not None and found is not None:
+                yield Said(
+                    name=pattern.name,
+                    statement=statement,
+                    number=number,
+                    end=found.end(),
+                    speaks=_match(_UNCLEAR, statement, self._by_says) is not None
+                    or _match(_RECLAIM, statement, self._by_says) is not None,
+                )
+
+    def _doubts_subject(self) -> bool:
+        """Tell whether the text keeps its Subject from being the whole announcement."""
+        text = [part for part in self._parts if part.own.paragraph != SUBJECT]
+        return any(
+            _match(SPARED, part.own, self._by_says)
+            or (_match(NO_FACT, part.own, self._by_says) and self._speaks(part.own))
+            or (part.own != part.whole and self._speaks(part.whole))
+            or any(_match(kind, part.whole, self._by_says) for kind in _AS_A_WHOLE)
+            for part in text
+        )
+
+    def _speaks(self, statement: Statement) -> bool:
+        return any(_match(kind, statement, self._by_says) for kind in (_UNCLEAR, _RECLAIM, _CANCEL))
+
+    def _is_fact(self, said: Said) -> bool:
+        if _match(GENERAL, said.statement, self._by_says) and not said.is_timed:
+            return False
+        denied = _match(NO_FACT, said.statement, self._by_says)
+        if denied is not None:
+            self.own.setdefault(_UNCLEAR, f"{said.name}, and {denied.name}")
+        return denied is None
+
+    def hedged(self) -> str:
+        """Return the pattern of a cancel that its `unless` takes out somewhere; empty: none."""
+        return next(
+            (
+                pattern.name
+                for pattern in self._by_says.get(_CANCEL, ())
+                for statement in self._statements
+                if pattern.regex.search(statement.text) and not pattern.is_in(statement.text)
+            ),
+            "",
+        )
+
+    def doubts(self) -> list[Doubt]:
+        """Return the statements that make it another kind of mail."""
+        return [
+            Doubt(
+                name=pattern.name,
+                number=number,
+                paragraph=statement.paragraph,
+                is_everywhere=kind == HANDED_ON,
+            )
+            for number, statement in enumerate(self._whole)
+            for kind in (HANDED_ON, DOUBTFUL)
+            if (pattern := _match(kind, statement, self._by_says)) is not None
+        ]
+
+    def spared(self) -> Iterator[str]:
+        """Yield the statements whose Droplets stay."""
+        for statement in self._statements:
+            if _match(SPARED, statement, self._by_says):
+                yield statement.text

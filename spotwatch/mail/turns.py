@@ -186,6 +186,5 @@ class Turns:
         if not self._waiting:
             self._now = 0.0
             self._last.clear()
-        if not self._is_taken:
-            for other in self._behind:
-                other.resume()
+        for other in self._behind:
+            other.resume()

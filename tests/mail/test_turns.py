@@ -172,3 +172,42 @@ async def test_work_that_lasts_too_long_keeps_its_turn() -> None:
         await turns.run(lambda: None, rank=0, size=1, until=now + 0.1)
     gate.set()
     assert await turns.run(lambda: "mine", rank=0, size=1, until=now + FOREVER) == "mine"
+
+
+async def test_what_can_wait_begins_when_the_rest_is_done() -> None:
+    """And goes on then, whatever comes meanwhile."""
+    bench = Bench()
+    behind = Turns(most_waiting=9, most_bytes=10**9, after=bench.turns)
+    until = asyncio.get_running_loop().time() + FOREVER
+    await asyncio.sleep(0)
+    gate = threading.Event()
+
+    def work() -> None:
+        gate.wait(15)
+        bench.done.append("behind")
+
+    late = asyncio.create_task(behind.run(work, rank=0, size=1, until=until))
+    second = bench.add("second")
+    await asyncio.sleep(0)
+    bench.gate.set()
+    await asyncio.gather(bench.first, second)
+    third = bench.add("third")
+    await third
+    gate.set()
+    await late
+    assert bench.done == ["first", "second", "third", "behind"]
+    await behind.run(lambda: bench.done.append("free"), rank=0, size=1, until=until)
+    assert bench.done[-1] == "free"
+
+
+async def test_what_can_wait_is_not_begun_too_late() -> None:
+    """Its wait ends in time, and leaves nothing behind."""
+    bench = Bench()
+    behind = Turns(most_waiting=9, most_bytes=10**9, after=bench.turns)
+    await asyncio.sleep(0)
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(NoTurn, match="in time"):
+        await behind.run(lambda: None, rank=0, size=1, until=now + 0.05)
+    bench.gate.set()
+    await bench.first
+    assert await behind.run(lambda: "free", rank=0, size=1, until=now + FOREVER) == "free"

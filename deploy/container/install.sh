@@ -8,4 +8,4 @@ pip() { python -m pip --python /opt/spotwatch/bin/python install --quiet --no-co
 python deploy/container/requirements.py "$1" > requirements.txt
 pip --only-binary=:all: --no-binary=dkimpy --constraint deploy/container/constraints.txt --requirement requirements.txt
 pip --no-deps .
-PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash /opt/spotwatch/lib
+PYTHONHASHSEED=0 python -m compileall -f -q --invalidation-mode unchecked-hash /opt/spotwatch/lib

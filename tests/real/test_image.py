@@ -58,7 +58,7 @@ def test_it_holds_the_daemon_and_nothing_else(podman: Podman, image: str) -> Non
 
 
 def test_nothing_is_compiled_at_run_time(podman: Podman, image: str) -> None:
-    """Every module of ours, and what the daemon uses of Python's, is there in bytecode that needs no check."""
+    """Our modules and Python's are there in bytecode that needs no check."""
     script = (
         "import glob, json\n"
         "files = [f for r in ('/opt/spotwatch/lib', '/usr/local/lib') for f in glob.glob(r + '/**/*.pyc',"

@@ -38,8 +38,8 @@ _MEND_LACKING = (
     "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SPACES_KEY and SPACES_SECRET)"
 )
 _MEND_AWAY = (
-    "see whether the bucket's endpoint can be reached from here (firewall, DNS, the store's status page), and "
-    "whether region and endpoint are the bucket's"
+    "see whether the bucket's endpoint can be reached from here (firewall, DNS, its status page), and is the "
+    "right one: region, address"
 )
 
 SCHEMES = ("s3", "spaces")

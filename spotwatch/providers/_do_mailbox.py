@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spotwatch.clock import Clock
-from spotwatch.config_secrets import locate_secret, read_secret
 from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
 from spotwatch.mail.mailbox import (
     BROADCAST,
@@ -23,6 +22,7 @@ from spotwatch.mail.mailbox import (
     address_of_name,
 )
 from spotwatch.mail.mailbox_client import Fetched, Reader, open_reader
+from spotwatch.mail.mailbox_credentials import open_with_file
 from spotwatch.mail.mailbox_form import read_heartbeat, read_letters
 from spotwatch.mail.mailbox_keys import PublicKey
 
@@ -41,6 +41,14 @@ _AHEAD_SECONDS = 600.0
 """A sign of life that is farther in the future: one of the two clocks is wrong."""
 _UNFORESEEN = ""  # the key of a problem that is no object's
 _MEND_AHEAD = "set this machine's clock and the relay's (`timedatectl`); until then its letters only flush"
+_MEND_AWAY = (
+    "see whether the mailbox can be reached from here (firewall, DNS), and whether "
+    "provider.digitalocean.mailbox is where the relay writes"
+)
+_MEND_OBJECT = (
+    "see whether provider.digitalocean.mailbox is where the relay writes, whether mailbox_keys is what its "
+    "--make-key printed, and who else writes there"
+)
 _MEND_SILENT = "see whether `spotwatch relay` runs and writes to this mailbox; a notice would not arrive now"
 
 
@@ -101,7 +109,13 @@ class DropletMailbox:
 
     @property
     def problem(self) -> ProviderError | None:
-        """Return why a letter might not arrive, the gravest reason first; None: it would."""
+        """Return why a letter might not arrive, the gravest reason first, with what to do; None: it would."""
+        found = self._problem()
+        if found is None or found.mend:
+            return found
+        return type(found)(str(found), mend=_MEND_OBJECT if isinstance(found, Malformed) else _MEND_AWAY)
+
+    def _problem(self) -> ProviderError | None:
         if self._heartbeat_read_at is None and not self._problems:
             return Unavailable("the mailbox has not been read yet")
         if self._problems:
@@ -244,7 +258,8 @@ def open_mailbox(
         clock: for ages and pauses.
         whose: returns whose letters to read; None: unknown yet.
         environ: holds the credentials of a bucket, unless there is a file.
-        credentials_file: lines `SPACES_KEY=…`, for the mailbox alone: a trainer's key is another one.
+        credentials_file: lines `SPACES_KEY=…`, for the mailbox alone: a trainer's key is another one. It is
+            read again when the mailbox refuses.
         interval_seconds: between two polls.
 
     Raises:
@@ -256,10 +271,8 @@ def open_mailbox(
             "`spotwatch relay --make-key FILE` prints (whpk_…)"
         )
     public = tuple(PublicKey.parse(text) for text in keys)
-    known = _read_credentials(credentials_file, environ) if credentials_file else environ
-    return DropletMailbox(
-        open_reader(url, known), public, clock, whose=whose, interval_seconds=interval_seconds
-    )
+    reader = open_with_file(url, credentials_file, environ) if credentials_file else open_reader(url, environ)
+    return DropletMailbox(reader, public, clock, whose=whose, interval_seconds=interval_seconds)
 
 
 def _addresses(whose: Whose | None) -> list[Address]:
@@ -272,22 +285,3 @@ def _addresses(whose: Whose | None) -> list[Address]:
 def _gravity(error: ProviderError) -> int:
     """Return the rank of a problem: what the user must mend goes before what may mend itself."""
     return next((rank for rank, kind in enumerate((Denied, Malformed)) if isinstance(error, kind)), 2)
-
-
-def _read_credentials(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables in a secret file of `NAME=VALUE` lines; the text is not repeated in an error."""
-    try:
-        text = read_secret(locate_secret(name, environ))
-    except ValueError as error:
-        raise ConfigError(f"provider.digitalocean.mailbox_credentials_file: {error}") from error
-    found = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().removeprefix("export ").partition("=")
-        if not key or key.startswith("#"):
-            continue
-        if not equals:
-            raise ConfigError(
-                "provider.digitalocean.mailbox_credentials_file: a line is not of the form NAME=VALUE"
-            )
-        found[key.strip()] = value.strip().strip("\"'")
-    return found

@@ -122,7 +122,7 @@ class RelayReceiver:
         if not await self._outbox.post(letters) or known == "full":
             return _LOST
         if is_clock_off or known == "unknown" or is_pending:
-            # Sent again once the clock is set and the list new, or signed anew, it counts for what it is worth.
+            # Sent again, the clock set, the list new, or signed anew, it may count for what it is worth.
             result = "unproven" if is_clock_off else "replayed" if known == "unknown" else "pending"
             return Verdict(status=503, result=result)
         self._replays.proven.remember(seen_id, request.body, now=now)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from spotwatch.errors import Denied, Malformed, ProviderError, Unavailable
+from spotwatch.errors import ConfigError, Denied, Malformed, ProviderError, Unavailable
 from spotwatch.mail import mailbox_bucket
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_client import Fetched
@@ -55,6 +55,7 @@ def _lower(call: Call) -> dict[str, str]:
         (refusal(503, "SlowDown"), Unavailable),
         (refusal(500, "InternalError"), Unavailable),
         (refusal(404, "NoSuchKey"), Fetched),
+        (refusal(404, "NoSuchBucket"), Malformed),
         (Reply(200, b"x" * (MAX_OBJECT_BYTES + 1)), Malformed),
         (Reply(200, b""), Fetched),
     ],
@@ -67,6 +68,33 @@ async def test_what_a_buckets_refusal_is(reply: Reply, kind: type) -> None:
     assert isinstance(found, kind)
     if isinstance(found, Denied):
         assert "clock" in found.mend
+    if "NoSuchBucket" in str(reply.body):
+        assert isinstance(found, Malformed)
+        assert "make the bucket" in found.mend
+
+
+async def test_without_credentials_it_is_said_where_to_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the environment nor the machine has any: that does not mend itself."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with S3StandIn() as stand_in:
+        environ = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": stand_in.url}
+        found = await _one(BucketObjects(*bucket_of("s3://mail/fleet", environ)))
+        assert stand_in.calls == []
+    assert isinstance(found, Denied)
+    assert "mailbox_credentials_file" in found.mend
+
+
+@pytest.mark.parametrize("name", ["Bad_Bucket!", "a", "x" * 64, "-mail", "mail:99999", "my bucket"])
+def test_what_is_no_buckets_name_is_refused(name: str) -> None:
+    """Before anything is asked: no repetition makes it a name."""
+    environ = {"SPACES_KEY": "k", "SPACES_SECRET": "s", "SPACES_REGION": "nyc3"}
+    for scheme in ("s3", "spaces"):
+        with pytest.raises(ConfigError, match="bucket's name"):
+            bucket_of(f"{scheme}://{name}/x", environ)
 
 
 async def test_a_bucket_that_is_away_is_asked_once_for_all_objects() -> None:

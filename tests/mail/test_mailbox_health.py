@@ -29,7 +29,10 @@ def test_a_mailbox_that_refuses_everything_is_a_problem(error: Denied | Unavaila
         seat.objects.errors[""] = error
         for _ in range(3):
             assert await seat.mailbox.poll() == ()
-            assert seat.mailbox.problem is error
+            problem = seat.mailbox.problem
+            assert (type(problem), str(problem)) == (type(error), str(error))
+            assert problem is not None
+            assert problem.mend
         seat.objects.errors.clear()
         seat.put(letter())
         assert len(await seat.mailbox.poll()) == 1

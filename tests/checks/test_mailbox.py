@@ -41,7 +41,6 @@ async def _check(bench: Bench, url: str, *, environ: str = "", key: str = KEY.pu
 )
 async def test_a_mailbox_has_advice_of_its_own(bench: Bench, url: str, environ: str, mend: str) -> None:
     """Refused, missing, empty or forbidden: each says what of the mailbox is to be mended."""
-
     replies = {"s3://gone": refusal(404, "NoSuchBucket"), "s3://denied": refusal(403, "AccessDenied")}
     with S3StandIn(lambda _: replies.get(url)) as store:
         places = {"port": free_port(), "home": bench.home, "store": store.url}

@@ -62,10 +62,11 @@ def command(
     for warning in loaded.warnings:
         logs.get_logger().warning("configuration", problem=warning)
     from spotwatch.clock import SystemClock  # noqa: PLC0415
+    from spotwatch.open_files import with_room  # noqa: PLC0415
     from spotwatch.relay.service import Relay, serve  # noqa: PLC0415
 
     if not once:
-        sys.exit(asyncio.run(serve(settings, SystemClock(), environ=os.environ)))
+        sys.exit(asyncio.run(with_room(serve(settings, SystemClock(), environ=os.environ))))
 
     async def check() -> list[str]:
         relay = Relay(settings, SystemClock(), environ=os.environ)

@@ -37,6 +37,14 @@ OUR_BOOT = "BindReadOnlyPaths=/run/boot-id:/proc/sys/kernel/random/boot_id\n"
 """A line for a drop-in's [Service] where a reboot matters: a unit with a /proc of its own sees the host's."""
 
 
+def _own_group() -> Path:
+    """Return the folder of this process's control group in the unified hierarchy."""
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    root = next(line.split()[1] for line in mounts if line.split()[2] == "cgroup2")
+    lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    return Path(root) / next(line for line in lines if line.startswith("0::")).removeprefix("0::/")
+
+
 class Machine:
     """One booted systemd without a network; use it as a context manager.
 
@@ -52,6 +60,8 @@ class Machine:
         self._log = folder / "boot.log"
         self._leader = 0
         self._name = f"spotwatch-{uuid.uuid4().hex[:8]}"
+        # Two machines in one group would share the groups of their units, and kill each other's processes.
+        self._group = _own_group() / self._name
 
     def __enter__(self) -> Self:
         """Boot it and wait until it is up."""
@@ -63,6 +73,7 @@ class Machine:
         # On a first boot systemd enables whatever is installed on this machine: web and mail servers too.
         (self._presets / "00-none.preset").write_text("disable *\n", encoding="ascii")
         self.shared.chmod(0o777)
+        self._group.mkdir()
         # Launchers look up the names of the machine that they run on.
         (self.kept / "etc").mkdir(parents=True)
         (self.kept / "etc/hosts").write_text(f"127.0.0.1 localhost {self._name}\n", encoding="ascii")
@@ -83,6 +94,7 @@ class Machine:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self._group)),
                     "systemd-nspawn",
                     *_OPTIONS,
                     "--private-network",
@@ -124,6 +136,15 @@ class Machine:
                 if pid:
                     os.kill(pid, signal.SIGKILL)
             self._process.wait()
+        wait_until(self._has_left_no_group, 10, f"the last process of {self._group} to be gone")
+
+    def _has_left_no_group(self) -> bool:
+        try:
+            for folder, _, _ in os.walk(self._group, topdown=False):
+                Path(folder).rmdir()
+        except OSError:
+            return False
+        return True
 
     def _is_up(self) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,33 +14,48 @@ from tests.real.spot_machine import BASH_TRAINER, DRAINING, TRAIN, WATCH, SpotMa
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 # Saves every 10 steps and, told to stop, for some seconds more, with a data worker that it needs for that.
-_SLOW = r"""
-save() { echo "$step" > progress.new; sleep "$1"; mv progress.new progress; }
-trap 'stopping=yes' TERM
-step=$(cat progress 2>/dev/null || echo 0)
-echo "$step" >> starts
-[ -e pipe ] || mkfifo pipe
-# A worker that waits without a process of its own for that.
-(trap exit TERM; exec 9<> pipe; while :; do read -r -t 0.05 -u 9 _; done) & worker=$!
-while [ -z "$stopping" ]; do
-    sleep 0.05; step=$((step + 1))
-    [ $((step % 10)) -ne 0 ] || save 0
-done
-step=$((step + 1)); touch saving
-# No `sleep` here: one that begins while systemd goes through the group is told too, and ends at once.
-end=$((SECONDS + 2)); while [ "$SECONDS" -lt "$end" ]; do :; done
-kill -0 "$worker" || exit 76
-save 2
-kill -9 "$worker"; wait "$worker"
-exit 75
+_SLOW = """
+import os, pathlib, signal, sys, time
+
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+progress = pathlib.Path("progress")
+
+def save(seconds):
+    pathlib.Path("progress.new").write_text(str(step))
+    time.sleep(seconds)
+    os.replace("progress.new", progress)
+
+step = int(progress.read_text()) if progress.exists() else 0
+with open("starts", "a") as file:
+    file.write(f"{step}\\n")
+worker = os.fork()
+if worker == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        time.sleep(0.05)
+while not told:
+    time.sleep(0.05)
+    step += 1
+    if step % 10 == 0:
+        save(0)
+step += 1
+pathlib.Path("saving").touch()
+time.sleep(1)
+if os.waitpid(worker, os.WNOHANG)[0]:
+    sys.exit(76)
+save(2)
+os.kill(worker, signal.SIGKILL)
+os.waitpid(worker, 0)
+sys.exit(75)
 """
 
 
 @pytest.fixture
 def slow(spot: SpotMachine) -> str:
-    """Give the command of a trainer whose last save takes three or four seconds."""
-    (spot.machine.shared / "slow.sh").write_text(_SLOW, encoding="utf-8")
-    return "/bin/bash /shared/slow.sh"
+    """Give the command of a trainer whose last save takes three seconds."""
+    (spot.machine.shared / "slow.py").write_text(_SLOW, encoding="utf-8")
+    return f"{sys.executable} /shared/slow.py"
 
 
 def _train_for_a_while(spot: SpotMachine) -> None:

@@ -250,15 +250,14 @@ class Ledger:
         """Return what was ordered and answered, as the policy wants it."""
         now, boot = self._clock.now(), self._clock.boot()
         durable = next((save for save in reversed(self.state.saves) if save.is_durable), None)
-        cases = self.state.cases.values()
-        weak = [c.last_flush_boot for c in cases if c.is_weak and c.last_flush_boot is not None]
+        weak_boot = self.state.last_weak_flush_boot
         durable_boot = durable.boot if durable else None
         return Progress(
             is_stop_in_force=self.is_stop_in_force(),
             is_flush_unanswered=self.waiting_flush() is not None,
             last_durable_at=None if durable_boot is None else now - timedelta(seconds=boot - durable_boot),
             last_stall_seconds=durable.stall_seconds if durable else 0.0,
-            last_weak_flush_at=now - timedelta(seconds=boot - max(weak)) if weak else None,
+            last_weak_flush_at=None if weak_boot is None else now - timedelta(seconds=boot - weak_boot),
         )
 
     def is_stop_in_force(self) -> bool:

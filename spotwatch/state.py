@@ -31,6 +31,8 @@ class State:
     cases: dict[str, Case] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     saves: list[SaveRecord] = field(default_factory=list)
+    last_weak_flush_boot: float | None = None
+    """Outlives its case: whoever forges notices can end them as well."""
 
     def apply(self, event: Event) -> None:
         """Change the state as `event` says; one that is only told (not kept) changes nothing.
@@ -51,6 +53,7 @@ class State:
             "cases": [case.to_json() for case in self.cases.values()],
             "orders": [order.to_json() for order in self.orders],
             "saves": [save.to_json() for save in self.saves],
+            "last_weak_flush_boot": self.last_weak_flush_boot,
         }
 
 
@@ -62,6 +65,10 @@ def _snapshot(state: State, event: Event) -> None:
     state.cases = {case.notice.id: case for case in map(Case.from_json, data["cases"])}
     state.orders = [Order.from_json(row) for row in data["orders"]]
     state.saves = [SaveRecord.from_json(row) for row in data["saves"]]
+    # Journals of before it have none.
+    weak = [c.last_flush_boot for c in state.cases.values() if c.is_weak and c.last_flush_boot is not None]
+    kept = data.get("last_weak_flush_boot")
+    state.last_weak_flush_boot = max(weak, default=None) if kept is None else float(kept)
 
 
 def _noticed(state: State, event: Event) -> None:
@@ -111,6 +118,8 @@ def _ordered(state: State, event: Event) -> None:
             case.move(Phase.FLUSHING)
             case.flushes += 1
             case.last_flush_boot = order.boot
+            if case.is_weak:
+                state.last_weak_flush_boot = order.boot
         elif order.do is Do.STOP:
             case.move(Phase.STOPPING)
         case.last_seq = order.seq
@@ -194,6 +203,7 @@ def _other_machine(state: State, event: Event) -> None:
     """Nothing of another boot or machine is acted upon; how long saves take is still worth knowing."""
     state.cases.clear()
     state.orders.clear()
+    state.last_weak_flush_boot = None
     state.boot_id = str(event.data["boot_id"])
     state.instance = str(event.data.get("instance", ""))
     for save in state.saves:

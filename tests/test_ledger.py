@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from spotwatch.model import Answer, Certainty, Do, Event, Evidence, Kind, Step
+from spotwatch.state import State
 from spotwatch.testing import EPOCH
 from tests.ledger_bench import Bench
 
@@ -222,6 +223,19 @@ class TestPushed:
         bench.ledger.check_ends()
         assert bench.ledger.open_cases() == []
         assert bench.ledger.progress().last_weak_flush_at == EPOCH
+
+    def test_a_weak_notice_that_was_taken_back_still_counts(self, bench: Bench) -> None:
+        """Its case is forgotten, also over a snapshot; that the trainer has saved for it is not."""
+        bench.see()
+        bench.see(bench.notice(evidence=Evidence.WEAK))
+        bench.ledger.order(Step(at=EPOCH, do=Do.FLUSH, why="", case_ids=("i",)), 1, procs={})
+        answer = Answer(answered=frozenset({"s"}), cancelled=frozenset({"i"}))
+        bench.ledger.observe("aws", answer, absence_withdraws=False)
+        assert bench.ledger.state.cases == {}
+        assert bench.ledger.progress().last_weak_flush_at == EPOCH
+        again = State(boot_id="")
+        again.apply(Event(at=EPOCH, name="snapshot", data=bench.ledger.state.snapshot()))
+        assert again.last_weak_flush_boot == bench.ledger.state.last_weak_flush_boot
 
 
 class TestSaves:

@@ -20,9 +20,14 @@ from spotwatch.config_layers import DEFAULT_PATH
 
 _EPILOG = """\b
 Examples:
-  spotwatch relay --make-key /etc/spotwatch/relay.key    once; prints the Droplets' mailbox_keys
-  spotwatch relay --once                                 can it read the API and write the mailbox?
-  spotwatch relay                                        receive, until told to end
+  spotwatch relay --make-key /etc/spotwatch/relay-key      once; prints the Droplets' mailbox_keys
+  spotwatch relay --config /etc/spotwatch/relay.toml       receive, until told to end
+  spotwatch status --config /etc/spotwatch/relay.toml      would a mail reach its Droplets?
+
+\b
+Can it read the API and write the mailbox? By hand, with the files that the unit hands over by name:
+  set -a; . /etc/spotwatch/relay.env; CREDENTIALS_DIRECTORY=/etc/spotwatch
+  spotwatch relay --config /etc/spotwatch/relay.toml --once
 """
 
 

@@ -18,6 +18,7 @@ import requests
 
 from spotwatch.cli._addresses import address_of, checked_url
 from spotwatch.cli._options import Options, find_runtime_dir, place_options
+from spotwatch.cli._relay_text import describe_relay, is_relay
 from spotwatch.cli._status_files import read_runtime_dir
 from spotwatch.cli._status_text import describe
 from spotwatch.clock import SystemClock
@@ -50,6 +51,8 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
     For programs:      spotwatch status --json | jq .work_at_risk_seconds
     Somewhere else:    spotwatch status --url http://127.0.0.1:9500
 
+    A relay, asked with its own --config, says whether a mail would reach its Droplets.
+
     Exits 1 when no daemon answers. Without --url, the files of one that runs with its HTTP off are answer
     enough.
     """  # noqa: D301 - click wants the character, not the two letters
@@ -64,6 +67,9 @@ def command(context: click.Context, options: Options, as_json: bool, url: str | 
         runs = document["daemon"]
     if as_json:
         click.echo(json.dumps(document, indent=2))
+    elif is_relay(document):
+        for line in describe_relay(document):
+            click.echo(line)
     elif runs or any(document.get(key) for key in ("draining", "cases", "orders", "trainers", "refused")):
         for line in describe(document, now):
             click.echo(line)

@@ -41,6 +41,7 @@ class Home:
         self.droplets = f"[[relay.droplet]]\nid = {OURS}\nnames = ['spot-1']\n"
         self.relay = ""
         self.listen = "127.0.0.1:0"
+        self.http = "127.0.0.1:0"
         self.is_clock_synced: bool | None = True
         self.secret("hook", "whsec_" + base64.b64encode(SECRET).decode())
         self.secret("key", KEY.secret_text)
@@ -59,7 +60,7 @@ class Home:
         path.write_text(
             f"state_dir = '{self.state_dir}'\n"
             f"runtime_dir = '{self.folder / 'run'}'\n"
-            "[http]\nlisten = '127.0.0.1:0'\n"
+            f"[http]\nlisten = '{self.http}'\n"
             f"[webhook]\nlisten = '{self.listen}'\nsecret_files = ['{self.folder / 'hook'}']\n"
             f"[relay]\nmailbox = '{self.box.as_uri()}'\nkey_file = '{self.folder / 'key'}'\n{self.relay}"
             f"{self.droplets}"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 from pathlib import Path
 
@@ -219,3 +221,28 @@ async def test_what_the_mailbox_holds_is_not_displaced_by_a_new_relay(home: Home
         await until(lambda: len(relay.outbox) == 0)
     raw = (home.box / HERE.key).read_bytes()
     assert len(read_letters(raw, [KEY.public], to=HERE, now=SystemClock().now()).letters) == 1
+
+
+async def test_status_says_that_it_is_a_relay(home: Home) -> None:
+    """It watches nothing, and `Watched: nothing` beside a relay that works would be no answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        home.http = f"127.0.0.1:{free.getsockname()[1]}"
+    relay = home.open()
+
+    async def status(*more: str) -> str:
+        argv = ["status", "--config", str(home.config), *more]
+        asked = await asyncio.to_thread(CliRunner().invoke, cli, argv)
+        assert asked.exit_code == 0, asked.output
+        return asked.output
+
+    async with running(relay):
+        await until(lambda: relay.http.is_bound and relay.not_ready() == [])
+        said = await status()
+        assert "the relay of a fleet" in said
+        assert "Ready: a mail would reach its Droplets" in said
+        assert "Droplets known: 1\nLetters that wait: 0\n" in said
+        assert "Watched" not in said
+        home.is_clock_synced = False
+        assert "clock is not set" in await status()
+        assert json.loads(await status("--json"))["relay"] is True

@@ -35,7 +35,8 @@ def locate_secret(name: str, environ: Mapping[str, str]) -> str:
     try:
         facts = path.stat()
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+        mend = "" if Path(name).is_absolute() else f"; add LoadCredential={name}:/path to the daemon's unit"
+        raise ValueError(f"{path} cannot be read: {error.strerror}{mend}") from error
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path} is not a file")
     # systemd guards its credentials by the directory, and an ACL shows up in the mode's group bits.
@@ -50,7 +51,7 @@ def locate_secret(name: str, environ: Mapping[str, str]) -> str:
             f"{path} cannot be read: Permission denied; give it to the daemon: chown {os.geteuid()}"
         )
     if facts.st_size == 0:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{path} is empty; write the secret into it")
     return str(path)
 
 
@@ -67,7 +68,10 @@ def read_secret(path: str) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"secret file {path} is no text") from error
     if not text:
-        raise ConfigError(f"secret file {path} is empty")
+        raise ConfigError(
+            f"secret file {path} is empty; write the secret into it, or for a credential of systemd into the "
+            "file that LoadCredential= names, and restart the daemon"
+        )
     return text
 
 

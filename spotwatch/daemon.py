@@ -25,6 +25,7 @@ from spotwatch.memory import settle_memory
 from spotwatch.outcome import exit_code
 from spotwatch.providers import Identified, Provider
 from spotwatch.sdnotify import make_notifier
+from spotwatch.stopping import foresee
 from spotwatch.targets import left_behind
 
 FORCED_POLL_SECONDS = 1.0
@@ -130,6 +131,7 @@ class Daemon:
             self._log.info("watching", **parts.summary())
             for line in parts.warnings:
                 self._log.warning("check", problem=line)
+            running.append(tasks.create_task(self._foresee(parts), name="foresee"))
             self._notifier.ready()
             self._notifier.status(f"watching {', '.join(w.provider.name for w in parts.watchers)}")
             settle_memory()
@@ -162,6 +164,11 @@ class Daemon:
             if self._is_healthy():
                 self._notifier.watchdog()
             await self._clock.sleep(seconds / 3)
+
+    async def _foresee(self, parts: Assembly) -> None:
+        """Say what would be in the way of a stop while there is time to mend it."""
+        for problem in await foresee(parts.targets):
+            self._log.warning("check", problem=problem)
 
     async def _learn_identity(self, parts: Assembly, provider: Provider) -> None:
         """Ask the cloud who we are until it says so, and drop what belongs to another machine."""
@@ -249,7 +256,8 @@ class Daemon:
         has_been_there = False
         while True:
             is_there = await parts.is_trainer_there()
-            has_been_there |= is_there
+            # One that was over before it was first seen may have left its last word.
+            has_been_there |= is_there or bool(parts.trainers.left_with() - {None})
             now = self._clock.monotonic()
             if is_there or not has_been_there:
                 gone_since = None

@@ -13,7 +13,7 @@ from spotwatch import handshake
 from spotwatch.actions import Occasion, Teller
 from spotwatch.actions.handshake import FlagState, HandshakeAction
 from spotwatch.model import Do, Notice, Step
-from spotwatch.targets import Proc, Target
+from spotwatch.targets import Foreseeing, Proc, Target
 
 
 class DryHandshake(HandshakeAction):
@@ -56,6 +56,10 @@ class DryTarget:
     def find(self) -> tuple[Proc, ...]:
         """Return what the real target finds."""
         return self._real.find()
+
+    def obstacle(self) -> str:
+        """Return what would be in the real one's way."""
+        return self._real.obstacle() if isinstance(self._real, Foreseeing) else ""
 
     def owner(self) -> tuple[int, int] | None:
         """Return what the real target says."""

@@ -7,6 +7,7 @@ It does not know what the files in it mean, nor where the directory is; `handsha
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -69,7 +70,7 @@ def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"runtime_dir {path} cannot be made: {error.strerror}") from error
+        raise ConfigError(f"runtime_dir {path} cannot be made: {error.strerror}{_mend_of(error)}") from error
     with contextlib.ExitStack() as stack:
         top = _prepare(path, path, access, None, stack)
         for name in (STATUS_DIR, NOTICES_DIR):
@@ -104,24 +105,36 @@ def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: cont
         facts = os.fstat(fd)
         _refuse(path, facts, access.uids)  # what was opened, not what was there a moment ago
         if facts.st_uid == os.geteuid() or os.geteuid() == 0:
-            _mend(fd, facts, access)
+            _mend(path, fd, facts, access)
     except PermissionError as error:
         raise ConfigError(
             f"runtime_dir: {path} cannot be made ours: {error.strerror}; run as its owner or as root, be a "
             "member of the group of flag.owner, or set runtime_dir"
         ) from error
     except OSError as error:
-        raise ConfigError(f"runtime_dir: {path} cannot be made: {error.strerror}") from error
+        raise ConfigError(f"runtime_dir: {path} cannot be made: {error.strerror}{_mend_of(error)}") from error
     return fd
 
 
-def _mend(fd: int, facts: os.stat_result, access: Access) -> None:
+def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:
     """Give a directory its group and mode; one that is shared already is never closed again."""
     # First the group, then the mode: a change of group clears the setgid bit.
     if access.gid not in (-1, facts.st_gid):
-        os.fchown(fd, -1, access.gid)
+        try:
+            os.fchown(fd, -1, access.gid)
+        except PermissionError as error:
+            raise ConfigError(
+                f"flag.owner: uid {os.geteuid()} may not give {path} to its group, gid {access.gid}; "
+                "leave it out and put the trainer into our group (SupplementaryGroups=), or run as root"
+            ) from error
     if access.mode == SHARED and stat.S_IMODE(os.fstat(fd).st_mode) != SHARED:
         os.fchmod(fd, SHARED)
+
+
+def _mend_of(error: OSError) -> str:
+    if error.errno == errno.EROFS:
+        return "; set runtime_dir, or ReadWritePaths= in the daemon's unit"
+    return "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:
@@ -216,7 +229,7 @@ def _open_lock(path: Path, flags: int) -> int:
         # Non-blocking: a pipe planted under this name would hang the start.
         fd = os.open(path / LOCK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
     except OSError as error:
-        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}") from error
+        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}{_mend_of(error)}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise ConfigError(f"{path / LOCK} is not a regular file; remove it")

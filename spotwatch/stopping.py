@@ -17,7 +17,7 @@ from spotwatch.errors import ActionError
 from spotwatch.model import Notice, Step
 from spotwatch.parts import Parts
 from spotwatch.records import Order
-from spotwatch.targets import Headed, Proc, Target
+from spotwatch.targets import Foreseeing, Headed, Proc, Target
 
 FIND_SECONDS = 0.5
 """How long the search for processes may hold up the order; a target that is slower is told after it."""
@@ -168,6 +168,17 @@ async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]
 
     each = await asyncio.gather(*(find(target) for target in targets))
     return {label: procs for found in each for label, procs in found.items()}
+
+
+async def foresee(targets: Sequence[Target]) -> list[str]:
+    """Return what would keep a stop from a target, and what to do; never raises, for nothing hangs on it."""
+    able = [target for target in targets if isinstance(target, Foreseeing)]
+    found = await asyncio.gather(*(asyncio.to_thread(t.obstacle) for t in able), return_exceptions=True)
+    return [
+        said if isinstance(said, str) else f"{target.label}: could not be looked at: {said!r}"
+        for target, said in zip(able, found, strict=True)
+        if said
+    ]
 
 
 def heads_of(label: str) -> str:

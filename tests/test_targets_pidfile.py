@@ -185,7 +185,7 @@ def test_a_process_in_a_container_is_refused(fam: Family, pidfile: Path) -> None
     process = fam.start(fam.trainer(), trainers=1)
     pidfile.write_text(str(process.pid))
     table = read_table()
-    table[process.pid] = replace(table[process.pid], is_nested=True)
+    table[process.pid] = replace(table[process.pid], inner_pid=7)
     with pytest.raises(ActionError, match="numbered otherwise in its container"):
         PidfileFinder(pidfile, None).heads(table)
 

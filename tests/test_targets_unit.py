@@ -343,7 +343,7 @@ async def test_a_launcher_before_its_ranks_is_stopped_all_the_same(fam: Family, 
 async def test_a_refusal_of_systemd_is_passed_on_with_a_mend(fam: Family, systemd: Systemd) -> None:
     """An ordinary user needs a polkit rule."""
     systemd.refuses("stop", "Failed to stop spot-train.service: Access denied\nSee system logs for details.")
-    with pytest.raises(ActionError, match=r"Access denied; run as root, or allow it by a polkit rule"):
+    with pytest.raises(ActionError, match=r"Access denied; name the unit in /etc/polkit-1/rules\.d/"):
         await target_of().stop(())
     systemd.refuses("show", "System has not been booted with systemd as init system (PID 1).")
     with pytest.raises(ActionError, match="systemctl show: System has not been booted"):

@@ -6,7 +6,18 @@ machine stays as it was: no order, no flag under its real name, no journal row. 
 the command line's business.
 """
 
+from spotwatch.checks.daemons import ask_last_words
 from spotwatch.checks.finding import Finding, Result, document, has_failed
 from spotwatch.checks.frame import refused, run_checks
+from spotwatch.checks.standpoint import take_standpoint
 
-__all__ = ["Finding", "Result", "document", "has_failed", "refused", "run_checks"]
+__all__ = [
+    "Finding",
+    "Result",
+    "ask_last_words",
+    "document",
+    "has_failed",
+    "refused",
+    "run_checks",
+    "take_standpoint",
+]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
-from spotwatch.checks.machine import Machine
+from spotwatch.checks.machine import Machine, Owner
 from spotwatch.checks.places import SUDO, hidden
 from spotwatch.checks.units import is_private_place
 from spotwatch.config_check import LOCK
@@ -24,7 +24,7 @@ from spotwatch.handshake import DRAINING, ORDER, read_order
 from spotwatch.model import Do
 from spotwatch.rundir import find_daemon
 from spotwatch.safe_files import read_small_file
-from spotwatch.targets import UnitFacts, unit_facts
+from spotwatch.targets import UnitFacts, explain_end, unit_facts
 
 UNIT = "spotwatch.service"
 
@@ -33,7 +33,13 @@ async def ask_daemon(machine: Machine) -> list[Finding]:
     """Return whether the daemon runs."""
     pid = await machine.daemon()
     runtime_dir = machine.settings.runtime_dir
-    return await told(judge_daemon, runtime_dir, pid, await in_thread(_own_unit), flag=machine.flag)
+    unit = await in_thread(_own_unit)
+    findings = await told(judge_daemon, runtime_dir, pid, unit, flag=machine.flag)
+    if unit is not None and unit.load_state == "loaded":
+        looks = await machine.known_targets()
+        owners = frozenset(look.owner for look in looks if not look.settings.unit)
+        findings += judge_own_unit(unit, owners)
+    return findings
 
 
 def _own_unit() -> UnitFacts | None:
@@ -41,6 +47,32 @@ def _own_unit() -> UnitFacts | None:
         return unit_facts(UNIT)
     except ActionError:
         return None  # no systemd here
+
+
+def judge_own_unit(unit: UnitFacts, owners: frozenset[Owner | None]) -> Iterator[Finding]:
+    """Yield what the daemon's unit keeps it from.
+
+    Args:
+        unit: what systemd says of it.
+        owners: of the trainers that are found as processes; None: one is not known.
+    """
+    if unit.runtime_directory and unit.runtime_directory_preserve == "no":
+        yield warn(
+            "daemon.RuntimeDirectoryPreserve",
+            f"{unit.unit}: no, so that a restart takes the flag, and what trainers have reported, with it",
+            f"set RuntimeDirectoryPreserve=yes in {unit.unit}",
+        )
+    if unit.restart in ("", "no"):
+        mend = f"set Restart=always in {unit.unit}"
+        yield warn("daemon.Restart", f"{unit.unit}: no, so that nobody watches once it has ended", mend)
+    is_root = unit.user in ("", "root", "0")
+    is_blind = unit.protect_proc in ("invisible", "noaccess", "ptraceable") and not is_root
+    if is_blind and any(owner is None or owner[0] != os.geteuid() for owner in owners):
+        yield fail(
+            "daemon.ProtectProc",
+            f"{unit.unit}: {unit.protect_proc}, so that it sees no process of another user and signals none",
+            "systemd/install.sh --with processes; or name the trainer's unit in [[target]]",
+        )
 
 
 def judge_daemon(
@@ -81,12 +113,28 @@ def judge_daemon(
             f"runs on {RUN}, but this check, run as uid {os.geteuid()}, looks at {runtime_dir}",
             "run the check as the daemon's user (sudo), or with its --runtime-dir",
         )
-    elif is_installed:
-        mend = "systemctl enable --now spotwatch; if it does not stay: journalctl -u spotwatch"
-        yield fail(name, f"{UNIT} is installed but does not run: a notice would be missed", mend)
+    elif unit is not None and is_installed:
+        yield _judge_down(unit)
     else:
         mend = "start it: spotwatch run, or systemctl enable --now spotwatch; `spotwatch exec` brings its own"
         yield warn(name, f"none runs on {runtime_dir} now", mend)
+
+
+def _judge_down(unit: UnitFacts) -> Finding:
+    said = f"{unit.unit} is installed but does not run, a notice would be missed"
+    why, _, mend = explain_end(unit).partition("; ")
+    refusal, _, remedy = unit.status_text.partition("; ")
+    if refusal.startswith("refused: "):
+        why, mend = f": it was {refusal}", remedy
+    usual = "systemctl enable --now spotwatch; if it does not stay: journalctl -u spotwatch"
+    return fail("daemon", said + why, mend or usual)
+
+
+async def ask_last_words() -> list[Finding]:
+    """Return why the daemon does not run; nothing while it runs, or where there is no unit of its."""
+    unit = await in_thread(_own_unit)
+    is_down = unit is not None and unit.load_state == "loaded" and unit.sub_state != "running"
+    return [_judge_down(unit)] if unit is not None and is_down else []
 
 
 async def ask_orders(machine: Machine) -> list[Finding]:

@@ -17,8 +17,16 @@ from pathlib import Path
 from spotwatch.actions.handshake import FlagState, HandshakeAction
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread
-from spotwatch.checks.machine import Machine, Owner
-from spotwatch.checks.places import SUDO, explain_write, groups_of, hidden, may_write, scratch_name
+from spotwatch.checks.machine import Machine, Owner, groups_of
+from spotwatch.checks.places import (
+    SCRATCH,
+    SUDO,
+    explain_group,
+    explain_write,
+    hidden,
+    may_write,
+    scratch_name,
+)
 from spotwatch.errors import HandshakeError
 from spotwatch.safe_files import create_exclusively
 from spotwatch.targets import Proc
@@ -31,7 +39,7 @@ _HOME_MEND = "leave flag.path out, so that the flag is in runtime_dir"
 async def ask_flag(machine: Machine) -> list[Finding]:
     """Return the lines about the flag."""
     trainer, given = await machine.trainer_owner(), await machine.flag_owner()
-    daemon = await machine.daemon()
+    daemon, groups = await machine.daemon(), await machine.trainer_groups()
     looks = await machine.known_targets()
     procs = [proc for look in looks for proc in look.procs]
     flag, runtime_dir, boot_id = machine.flag, machine.settings.runtime_dir, machine.clock.boot_id
@@ -41,7 +49,13 @@ async def ask_flag(machine: Machine) -> list[Finding]:
             return [skip("flag", f"{flag} cannot be tried: {is_hidden}", SUDO)]
         return [
             *judge_pending(runtime_dir, flag, boot_id),
-            *judge_flag(flag, trainer=trainer, given=given, is_made_later=_is_made_later(machine, daemon)),
+            *judge_flag(
+                flag,
+                trainer=trainer,
+                given=given,
+                is_made_later=_is_made_later(machine, daemon),
+                groups=groups,
+            ),
             *judge_sight(flag.parent, runtime_dir, procs, daemon),
         ]
 
@@ -77,7 +91,12 @@ def judge_pending(runtime_dir: Path, flag: Path, boot_id: str) -> Iterator[Findi
 
 
 def judge_flag(
-    flag: Path, *, trainer: Owner | None, given: Owner | None, is_made_later: bool
+    flag: Path,
+    *,
+    trainer: Owner | None,
+    given: Owner | None,
+    is_made_later: bool,
+    groups: frozenset[int] | None = None,
 ) -> Iterator[Finding]:
     """Yield whether a flag can be made there, and be removed by the trainer.
 
@@ -86,6 +105,7 @@ def judge_flag(
         trainer: uid and gid of the trainer; None: unknown.
         given: whom the flag will be given to, if we are root.
         is_made_later: the daemon prepares the directory before its first flag.
+        groups: that the trainer is in; None: those of its user.
     """
     folder = flag.parent
     if not folder.is_dir():
@@ -97,20 +117,23 @@ def judge_flag(
     scratch = folder / scratch_name("flag")
     is_root = os.geteuid() == 0
     try:
-        create_exclusively(scratch, b"", owner=given if is_root else None)
+        create_exclusively(scratch, SCRATCH, owner=given if is_root else None)
     except HandshakeError as error:
         number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
         yield fail("flag.create", str(error), explain_write(number))
         return
     try:
         yield ok("flag.create", f"{flag} can be made")
-        yield _judge_removal(scratch, flag, trainer, is_made_later=is_made_later)
+        members = groups_of(trainer) if groups is None and trainer is not None else groups or frozenset()
+        yield _judge_removal(scratch, flag, trainer, members, is_made_later=is_made_later)
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink()
 
 
-def _judge_removal(scratch: Path, flag: Path, trainer: Owner | None, *, is_made_later: bool) -> Finding:
+def _judge_removal(
+    scratch: Path, flag: Path, trainer: Owner | None, groups: frozenset[int], *, is_made_later: bool
+) -> Finding:
     name = "flag.remove"
     folder, ours = flag.parent.stat(), os.geteuid()
     if trainer is None:
@@ -123,18 +146,16 @@ def _judge_removal(scratch: Path, flag: Path, trainer: Owner | None, *, is_made_
         return ok(name, "the trainer runs as the same user as we")
     if is_made_later and ours in (0, folder.st_uid) and not folder.st_mode & stat.S_ISVTX:
         return skip(name, f"the daemon opens {flag.parent} to the trainer (uid {uid}) when it starts")
-    can_remove = _try_removal(scratch, trainer) if ours == 0 else None
+    can_remove = _try_removal(scratch, trainer, groups) if ours == 0 else None
     if can_remove is None:
-        can_remove = may_remove(folder, scratch.lstat().st_uid, uid, groups_of(trainer))
+        can_remove = may_remove(folder, scratch.lstat().st_uid, uid, groups)
     if can_remove:
         return ok(name, f"the trainer (uid {uid}) can remove it")
     said = f"the trainer (uid {uid}) could not remove it from {flag.parent}, and would save again and again"
     if folder.st_mode & stat.S_ISVTX:
         mend = f'set flag.owner = "{uid}:{trainer[1]}" and run the daemon as root, or {_HOME_MEND}'
     else:
-        mend = (
-            f'set flag.owner = "{uid}:{trainer[1]}" and restart the daemon, or give {flag.parent} its group'
-        )
+        mend = explain_group(folder, trainer)
     return fail(name, said, mend)
 
 
@@ -144,7 +165,7 @@ def may_remove(folder: os.stat_result, file_uid: int, uid: int, gids: frozenset[
     return may_write(folder, uid, gids) and (not is_sticky or uid in (0, file_uid, folder.st_uid))
 
 
-def _try_removal(scratch: Path, trainer: Owner) -> bool | None:
+def _try_removal(scratch: Path, trainer: Owner, groups: frozenset[int]) -> bool | None:
     """Remove `scratch` as the trainer's user, and tell whether that worked; None: it could not be tried."""
     uid, gid = trainer
     try:
@@ -152,7 +173,7 @@ def _try_removal(scratch: Path, trainer: Owner) -> bool | None:
             ["rm", "-f", "--", os.fspath(scratch)],  # noqa: S607 - wherever the system has it
             user=uid,
             group=gid,
-            extra_groups=sorted(groups_of(trainer)),
+            extra_groups=sorted(groups),
             cwd="/",
             env={"PATH": os.defpath},
             stdin=subprocess.DEVNULL,

@@ -7,7 +7,9 @@ It judges nothing and changes nothing.
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
+import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +27,7 @@ from spotwatch.journal import read_journal
 from spotwatch.ledger import Ledger
 from spotwatch.policy import MeasuredSave, estimate
 from spotwatch.rundir import find_daemon
-from spotwatch.targets import Proc, Target, make_targets
+from spotwatch.targets import Foreseeing, Proc, Target, make_targets, read_groups, unit_facts
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -42,6 +44,10 @@ class TargetLook:
     problem: str = ""
     """Why nobody was found; empty when somebody was."""
     owner: Owner | None = None
+    groups: frozenset[int] = frozenset()
+    """Every group that the trainer is in, as far as its processes or its unit tell; may be empty."""
+    obstacle: str = ""
+    """What would keep a stop from it however it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +113,12 @@ class Machine:
         """Return uid and gid under which the trainer runs, or else `flag.owner`; None: unknown."""
         found = next((look.owner for look in await self.known_targets() if look.owner is not None), None)
         return found or self.named_owner
+
+    async def trainer_groups(self) -> frozenset[int]:
+        """Return every group that the trainer is in."""
+        owner = await self.trainer_owner()
+        found = (look.groups for look in await self.known_targets() if look.owner == owner)
+        return next((groups for groups in found if groups), groups_of(owner) if owner else frozenset())
 
     async def flag_owner(self) -> Owner | None:
         """Return whom the daemon would give the flag to; None: nobody, it stays the daemon's."""
@@ -182,4 +194,42 @@ def _look(target: Target, settings: TargetSettings) -> TargetLook:
     except ActionError as error:
         problem = str(error)
     owner = (procs[0].uid, procs[0].gid) if procs and procs[0].uid >= 0 else target.owner()
-    return TargetLook(settings=settings, label=target.label, procs=procs, problem=problem, owner=owner)
+    return TargetLook(
+        settings=settings,
+        label=target.label,
+        procs=procs,
+        problem=problem,
+        owner=owner,
+        groups=_groups(procs, settings.unit, owner),
+        obstacle=target.obstacle() if isinstance(target, Foreseeing) else "",
+    )
+
+
+def _groups(procs: tuple[Proc, ...], unit: str, owner: Owner | None) -> frozenset[int]:
+    """Return the groups of who runs, or else those that the unit will give it."""
+    if procs and (seen := read_groups(procs[0].pid)):
+        return seen
+    if not unit or owner is None:
+        return frozenset()
+    try:
+        names = unit_facts(unit).groups.split()
+    except ActionError:
+        return frozenset()
+    return groups_of(owner).union(*(_gids(name) for name in names))
+
+
+def _gids(name: str) -> set[int]:
+    try:
+        return {int(name) if name.isdigit() else grp.getgrnam(name).gr_gid}
+    except KeyError:
+        return set()  # systemd will not start the unit, and say why
+
+
+def groups_of(owner: Owner) -> frozenset[int]:
+    """Return the groups of a user, its own one first known by `owner`."""
+    uid, gid = owner
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return frozenset({gid})
+    return frozenset({gid, *os.getgrouplist(entry.pw_name, entry.pw_gid)})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
-import pwd
 import shutil
 import stat
 import uuid
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
-from spotwatch.checks.machine import Machine, Owner
+from spotwatch.checks.machine import Machine, Owner, groups_of
 from spotwatch.config_places import closed_folder, is_writable
 from spotwatch.errors import ConfigError, HandshakeError
 from spotwatch.handshake import NOTICES_DIR, STATUS_DIR
@@ -27,6 +27,8 @@ from spotwatch.safe_files import create_exclusively
 
 _WRITE_AND_SEARCH = 0o3
 ENOUGH_BYTES = 16 * 1024 * 1024
+SCRATCH = b" " * 512
+"""As much as an order: a file system that is full still takes an empty file."""
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """link(2): what a file system without hard links answers."""
 SUDO = "run the check as the daemon's user, with sudo"
@@ -68,13 +70,21 @@ async def ask_places(machine: Machine) -> list[Finding]:
     daemon = await machine.daemon()
     runtime_dir, state_dir = machine.settings.runtime_dir, machine.settings.state_dir
     is_named = machine.named_owner is not None
-    findings = await told(judge_runtime_dir, runtime_dir, owner, daemon=daemon, is_owner_named=is_named)
+    groups = await machine.trainer_groups()
+    findings = await told(
+        judge_runtime_dir, runtime_dir, owner, daemon=daemon, is_owner_named=is_named, groups=groups
+    )
     warning = next((line for line in machine.loaded.warnings if line.startswith("state_dir: ")), "")
     return [*findings, await in_thread(judge_state_dir, state_dir, warning)]
 
 
 def judge_runtime_dir(
-    path: Path, owner: Owner | None, *, daemon: int | None, is_owner_named: bool
+    path: Path,
+    owner: Owner | None,
+    *,
+    daemon: int | None,
+    is_owner_named: bool,
+    groups: frozenset[int] | None = None,
 ) -> Iterator[Finding]:
     """Yield whether the runtime directory is safe, ours to write, and open to the trainer.
 
@@ -83,6 +93,7 @@ def judge_runtime_dir(
         owner: uid and gid of the trainer; None: unknown.
         daemon: the pid of the daemon that has prepared it; None: none has.
         is_owner_named: the owner is set in the configuration.
+        groups: that the trainer is in; None: those of its user.
     """
     name = "runtime_dir"
     if not os.path.lexists(path):
@@ -108,12 +119,13 @@ def judge_runtime_dir(
     if owner is not None and os.path.isdir(status):  # noqa: PTH112 - Path's raises where we may not search
         theirs = status.stat()
         will_be_mended = daemon is None and os.geteuid() in (0, theirs.st_uid)
-        if not may_write(theirs, owner[0], groups_of(owner)) and not will_be_mended:
+        members = groups_of(owner) if groups is None else groups
+        if not may_write(theirs, owner[0], members) and not will_be_mended:
             yield fail(
                 "runtime_dir.status",
                 f"{status} ({_shown(theirs)}): the trainer (uid {owner[0]}) may not write there, so no save "
                 "of its is heard of",
-                f'set flag.owner = "{owner[0]}:{owner[1]}", and restart the daemon',
+                explain_group(theirs, owner),
             )
 
 
@@ -130,7 +142,7 @@ def _judge_writing(path: Path, facts: os.stat_result, daemon: int | None) -> Fin
     name = "runtime_dir"
     scratch = path / scratch_name()
     try:
-        create_exclusively(scratch, b"")
+        create_exclusively(scratch, SCRATCH)
     except HandshakeError as error:
         number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
         if number == errno.EACCES and os.geteuid() != 0 and daemon is not None:
@@ -165,7 +177,7 @@ def judge_state_dir(path: Path | None, warning: str = "") -> Finding:
         return ok(name, f"{path} is not there yet; the daemon makes it")
     scratch = path / scratch_name()
     try:
-        create_exclusively(scratch, b"", mode=0o600)
+        create_exclusively(scratch, SCRATCH, mode=0o600)
     except HandshakeError as error:
         return fail(name, str(error), "let the daemon's user own it, or set state_dir")
     finally:
@@ -177,14 +189,15 @@ def judge_state_dir(path: Path | None, warning: str = "") -> Finding:
     return ok(name, f"{path}, writable by us")
 
 
-def groups_of(owner: Owner) -> frozenset[int]:
-    """Return the groups of a user, its own one first known by `owner`."""
-    uid, gid = owner
-    try:
-        entry = pwd.getpwuid(uid)
-    except KeyError:
-        return frozenset({gid})
-    return frozenset({gid, *os.getgrouplist(entry.pw_name, entry.pw_gid)})
+def explain_group(folder: os.stat_result, owner: Owner) -> str:
+    """Return how to let the trainer into a directory that its users share by group."""
+    if folder.st_mode & stat.S_IWGRP and folder.st_gid != 0:
+        try:
+            group = grp.getgrgid(folder.st_gid).gr_name
+        except KeyError:
+            group = str(folder.st_gid)
+        return f"put the trainer into group {group}: SupplementaryGroups={group} in its unit; restart it"
+    return f'set flag.owner = "{owner[0]}:{owner[1]}", and restart the daemon as root'
 
 
 def _shown(facts: os.stat_result) -> str:

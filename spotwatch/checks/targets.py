@@ -6,7 +6,6 @@ It signals nobody.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,10 +47,14 @@ def _launchers(procs: tuple[Proc, ...]) -> list[Launcher]:
 
 def _judge(look: TargetLook, launchers: list[Launcher]) -> Iterator[Finding]:
     settings = look.settings
-    if not look.procs:
-        found, _, mend = look.problem.partition("; ")
+    problems = [look.problem] if not look.procs else []
+    if look.obstacle:
+        problems.append(look.obstacle)
+    for problem in dict.fromkeys(problems):
+        found, _, mend = problem.partition("; ")
         found = found if found.startswith(look.label) else f"{look.label}: {found}"
         yield fail(NAME, found, mend or _missing_mend(look))
+    if problems:
         return
     pids = ", ".join(str(proc.pid) for proc in look.procs[:_SHOWN_PIDS])
     told = f"{look.label}: pid {pids}" + (" and more" if len(look.procs) > _SHOWN_PIDS else "")
@@ -61,12 +64,6 @@ def _judge(look: TargetLook, launchers: list[Launcher]) -> Iterator[Finding]:
             NAME,
             f"{told}: {len(look.procs)} processes match and all would be told: {' | '.join(commands[:3])}",
             "make target.process longer until it fits the trainer alone, unless all of them are trainers",
-        )
-    elif settings.unit and os.geteuid() != 0:
-        yield warn(
-            NAME,
-            f"{told}, which uid {os.geteuid()} may not stop unless polkit allows it",
-            "let the daemon run as root, as its unit does, and run this check with sudo",
         )
     else:
         yield ok(NAME, f"{told}, {commands[0] or 'hidden from us'}")

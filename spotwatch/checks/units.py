@@ -6,6 +6,8 @@ It reads what systemd says and changes no unit. Sources: systemd.service(5), sys
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +16,15 @@ from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine, Saves
 from spotwatch.errors import ActionError, ConfigError
+from spotwatch.handshake import DRAINING
 from spotwatch.policy import Policy
-from spotwatch.targets import UnitFacts, unit_facts
+from spotwatch.targets import UnitFacts, unit_facts, unit_text
 from spotwatch.targets.workers import count_workers
 
 TAKEN = "77"
 """The trainer's exit status after another machine has taken the run."""
 SAVED = "75"
+_RUNTIME_DIR = "SPOTWATCH_RUNTIME_DIR="
 _PRIVATE_PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - PrivateTmp= replaces these, nothing is written
 
 
@@ -43,7 +47,42 @@ async def ask_units(machine: Machine) -> list[Finding]:
             continue
         workers = await in_thread(count_workers, look.procs)
         findings += judge_unit(facts, saves, machine.settings.policy, flag=machine.flag, workers=workers)
+        with contextlib.suppress(ActionError):  # a file that only root may read
+            text = await in_thread(unit_text, facts.unit)
+            findings += judge_meeting(facts, text, machine.settings.runtime_dir)
     return findings
+
+
+def judge_meeting(facts: UnitFacts, text: str, runtime_dir: Path) -> Iterator[Finding]:
+    """Yield where a unit does not heed the daemon's directory.
+
+    Args:
+        facts: what systemd says.
+        text: of its file and drop-ins; systemd tells no conditions otherwise.
+        runtime_dir: the daemon's.
+    """
+    draining = runtime_dir / DRAINING
+    conditions = [line.strip().partition("=")[2] for line in text.splitlines() if "Condition" in line]
+    if f"!{draining}" not in (condition.lstrip("|") for condition in conditions):
+        yield warn(
+            "unit.draining",
+            f"{facts.unit} also starts while a stop is in force, to be cut off when the machine goes",
+            f"set ConditionPathExists=!{draining} in its [Unit]",
+        )
+    told = [word.partition("=")[2] for word in _words(facts.environment) if word.startswith(_RUNTIME_DIR)]
+    if told and Path(told[-1]) != runtime_dir:
+        yield fail(
+            "unit.Environment",
+            f"{facts.unit} looks in {told[-1]}, the daemon writes in {runtime_dir}",
+            f"set Environment={_RUNTIME_DIR}{runtime_dir} in {facts.unit}",
+        )
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
 
 
 def judge_unit(
@@ -63,6 +102,12 @@ def judge_unit(
     if facts.kill_signal == signal.SIGKILL:
         yield fail(
             "unit.KillSignal", f"{facts.unit}: SIGKILL, which nobody can save on", "set KillSignal=SIGTERM"
+        )
+    if not facts.send_sigkill:
+        yield warn(
+            "unit.SendSIGKILL",
+            f"{facts.unit}: no, so that a trainer that hangs keeps its unit, which then cannot start again",
+            f"take SendSIGKILL=no out of {facts.unit}; TimeoutStopSec= is what gives a save its time",
         )
     yield _judge_restart(facts)
     if facts.private_tmp and is_private_place(flag):
@@ -111,6 +156,12 @@ def _judge_restart(facts: UnitFacts) -> Finding:
     if facts.restart in ("", "no", "on-abnormal", "on-abort", "on-watchdog", "on-success"):
         mend = f"set Restart=on-failure in {facts.unit}"
         return warn(name, f"{said}, so that a crash is not mended by the last checkpoint", mend)
+    if facts.restart == "always":
+        return warn(
+            name,
+            f"{said}, so that a run that has finished begins again",
+            f"set Restart=on-failure in {facts.unit}",
+        )
     if TAKEN not in prevented:
         return warn(
             name,

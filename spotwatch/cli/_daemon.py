@@ -7,6 +7,7 @@ It does not know what the daemon does.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 import click
@@ -14,6 +15,8 @@ import click
 from spotwatch import logs
 from spotwatch.cli._options import Options, load_settings
 from spotwatch.config_print import print_config
+from spotwatch.errors import ConfigError
+from spotwatch.sdnotify import make_notifier
 
 
 def start(options: Options, *, argv: tuple[str, ...] = (), stays: bool = False) -> None:
@@ -22,6 +25,15 @@ def start(options: Options, *, argv: tuple[str, ...] = (), stays: bool = False) 
     Raises:
         ConfigError: the configuration, or a second daemon on the same directory.
     """
+    try:
+        _serve(options, argv=argv, stays=stays)
+    except ConfigError as error:
+        # Kept by systemd until the next start, for `systemctl status` and `spotwatch check`.
+        make_notifier(os.environ).status(f"refused: {error}")
+        raise
+
+
+def _serve(options: Options, *, argv: tuple[str, ...], stays: bool) -> None:
     loaded = load_settings(options, has_child=bool(argv))
     if options.print_config:
         click.echo(print_config(loaded), nl=False)
@@ -33,6 +45,7 @@ def start(options: Options, *, argv: tuple[str, ...] = (), stays: bool = False) 
     from spotwatch.clock import SystemClock  # noqa: PLC0415
     from spotwatch.daemon import Options as RunOptions  # noqa: PLC0415
     from spotwatch.daemon import serve  # noqa: PLC0415
+    from spotwatch.open_files import with_room  # noqa: PLC0415
 
     run_options = RunOptions(
         is_dry_run=options.dry_run,
@@ -41,4 +54,4 @@ def start(options: Options, *, argv: tuple[str, ...] = (), stays: bool = False) 
         command=argv,
         stays=stays,
     )
-    sys.exit(asyncio.run(serve(loaded.settings, run_options, SystemClock())))
+    sys.exit(asyncio.run(with_room(serve(loaded.settings, run_options, SystemClock()))))

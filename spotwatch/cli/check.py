@@ -50,14 +50,20 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
     from spotwatch import checks  # noqa: PLC0415
     from spotwatch.clock import SystemClock  # noqa: PLC0415
 
+    environ: dict[str, str] = dict(os.environ)
+    asked: list[Finding] = []
+    if options.runtime_dir is None:
+        environ, asked = checks.take_standpoint(environ)
     try:
-        loaded = load_settings(options)
+        loaded = load_settings(options, environ=environ)
     except ConfigError as error:
-        _show(checks.refused(error), as_json=as_json)
+        # The daemon has refused the same, and may know more: its credentials went when it ended.
+        last_words = asyncio.run(checks.ask_last_words()) if asked else []
+        _show([*asked, *checks.refused(error), *last_words], as_json=as_json)
         context.exit(2)
     if sys.stderr.isatty() and not as_json:
         click.echo("asking the cloud, the trainer and the daemon; ten seconds at most", err=True)
-    findings = asyncio.run(checks.run_checks(loaded, SystemClock(), os.environ))
+    findings = [*asked, *asyncio.run(checks.run_checks(loaded, SystemClock(), environ))]
     _show(findings, as_json=as_json)
     context.exit(1 if checks.has_failed(findings) else 0)
 

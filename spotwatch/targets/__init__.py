@@ -3,7 +3,7 @@
 
 The parts: `_proc` (identity), `_send` (the one way to signal), `_choice` (launchers, wrappers, workers),
 `_shells` (which of them are trainers), `_finders` and `_pidfile` (whom `_process` signals), `_systemd` and
-`_unit` (what systemd stops). Nothing here knows why or when.
+`_unit` (what systemd stops), `_obstacles` (what would be in the way). Nothing here knows why or when.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import Protocol, runtime_checkable
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ConfigError
 from spotwatch.targets._finders import ChildFinder, PatternFinder, Spawned, left_behind
+from spotwatch.targets._obstacles import explain_end
 from spotwatch.targets._pidfile import PidfileFinder
-from spotwatch.targets._proc import Proc, has_pending, is_alive
+from spotwatch.targets._proc import Proc, has_pending, is_alive, read_groups
 from spotwatch.targets._process import Finder, PartlyToldError, ProcessTarget
-from spotwatch.targets._systemd import UnitFacts, unit_facts
+from spotwatch.targets._systemd import UnitFacts, unit_facts, unit_text
 from spotwatch.targets._unit import UnitTarget
 
 __all__ = [
+    "Foreseeing",
     "Headed",
     "PartlyToldError",
     "Proc",
@@ -32,11 +34,14 @@ __all__ = [
     "Supervised",
     "Target",
     "UnitFacts",
+    "explain_end",
     "has_pending",
     "is_alive",
     "left_behind",
     "make_targets",
+    "read_groups",
     "unit_facts",
+    "unit_text",
 ]
 
 # SIGKILL and SIGSTOP cannot be handled: no trainer saves on them.
@@ -98,6 +103,17 @@ class Supervised(Protocol):
 
     def is_down(self) -> bool:
         """Tell whether it certainly does not run and will not by itself; blocks for up to 2 s."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A target that knows before a stop whether one could reach it."""
+
+    def obstacle(self) -> str:
+        """Return what keeps a stop from reaching it, and what to do; empty where nothing does.
+
+        That it does not run at the moment is no obstacle. Blocks for up to 6 s.
+        """
 
 
 def make_targets(settings: tuple[TargetSettings, ...], child: Spawned | None) -> tuple[Target, ...]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import is_bystander, is_helper, is_likely
+from spotwatch.targets._obstacles import HIDDEN_OTHERS, sees_others
 from spotwatch.targets._proc import Proc, Row, read_table, read_variable
 from spotwatch.targets._send import refusal
 
@@ -98,6 +99,8 @@ class PatternFinder:
         if not ours:
             whose = ", ".join(str(uid) for uid in sorted({row.proc.uid for row in alike}))
             hint = f" of uid {self._uid}; uid {whose} has some: set `user`" if whose else ""
+            if self._uid != os.geteuid() and not sees_others():
+                hint = f"; {HIDDEN_OTHERS}"
             raise ActionError(f"no process matches {self._pattern.pattern!r}{hint}")
         likely = [row for row in ours if is_likely(row.argv)] or ours
         pids = {row.pid for row in likely}

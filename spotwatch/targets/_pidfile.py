@@ -16,6 +16,7 @@ from pathlib import Path
 
 from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.safe_files import read_small_file
+from spotwatch.targets._obstacles import HIDDEN_OTHERS, sees_others
 from spotwatch.targets._proc import Row
 from spotwatch.targets._send import refusal
 
@@ -46,6 +47,9 @@ class PidfileFinder:
     def _head(self, table: Mapping[int, Row]) -> Row:
         facts, pid = self._read()
         row = table.get(pid)
+        self._refuse_a_containers(pid, facts, table)
+        if row is None and not sees_others() and _is_used(pid):
+            raise HandshakeError(f"names pid {pid}, which we do not see; {HIDDEN_OTHERS}")
         if row is None or row.is_gone:
             raise HandshakeError(f"names pid {pid}, which does not run" + self._thread_hint(pid))
         if reason := refusal(row):
@@ -73,6 +77,15 @@ class PidfileFinder:
             )
         return row
 
+    def _refuse_a_containers(self, pid: int, facts: os.stat_result, table: Mapping[int, Row]) -> None:
+        """Refuse a number that a container's process has written: here it is another process, or none."""
+        inside = [row for row in table.values() if row.inner_pid == pid and row.proc.uid == facts.st_uid]
+        if inside:
+            raise HandshakeError(
+                f"names pid {pid}, as pid {inside[0].pid} is numbered in its container, whose user wrote it; "
+                "use `process` instead"
+            )
+
     def _read(self) -> tuple[os.stat_result, int]:
         before = self._lstat()
         if stat.S_ISLNK(before.st_mode):
@@ -84,7 +97,8 @@ class PidfileFinder:
         if facts.st_mode & stat.S_IWOTH:
             raise HandshakeError("is writable by everyone; make it 0644")
         if not re.fullmatch(rb"\s*[0-9]{1,10}\s*", body) or int(body) <= 1:
-            raise HandshakeError(f"holds {body[:20]!r}, expected one pid above 1")
+            hint = "; 1 is the first process of a container" if body.strip() == b"1" else ""
+            raise HandshakeError(f"holds {body[:20]!r}, expected one pid above 1{hint}")
         return facts, int(body)
 
     def _lstat(self) -> os.stat_result:
@@ -105,3 +119,12 @@ class PidfileFinder:
     def start(self) -> str:
         """Return nothing: who wrote the pidfile starts the trainer."""
         return ""
+
+
+def _is_used(pid: int) -> bool:
+    """Tell whether some process has this number, seen or not."""
+    try:
+        os.close(os.pidfd_open(pid))
+    except OSError:
+        return False
+    return True

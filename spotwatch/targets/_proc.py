@@ -68,14 +68,19 @@ class Row:
     """It is on its way out: a signal changes nothing any more, though what it holds is not free yet."""
     is_thread: bool = False
     """The number is that of a thread, not of a process."""
-    is_nested: bool = False
-    """It lives in a PID namespace below ours, and knows itself by another number."""
+    inner_pid: int = 0
+    """By which number it knows itself in a PID namespace below ours; 0: it lives in ours."""
     caught: int = 0
     """Bit n - 1 is set while it has a handler of its own for signal n (proc_pid_status(5), SigCgt)."""
 
     def catches(self, signum: int) -> bool:
         """Tell whether it has a handler of its own for `signum`."""
         return bool(self.caught >> (signum - 1) & 1)
+
+    @property
+    def is_nested(self) -> bool:
+        """Tell whether it lives in a PID namespace below ours, as in a container."""
+        return self.inner_pid > 0
 
     @property
     def pid(self) -> int:
@@ -117,7 +122,7 @@ def read_row(pid: int) -> Row | None:
             is_kernel=bool(int(fields[6]) & _PF_KTHREAD),
             is_exiting=bool(int(fields[6]) & _PF_EXITING),
             is_thread=int(facts.get("Tgid", pid)) != pid,
-            is_nested=len(facts.get("NSpid", "").split()) > 1,
+            inner_pid=int(["0", *facts.get("NSpid", "").split()[1:]][-1]),
             caught=int(facts.get("SigCgt", "0"), 16),
         )
     except (KeyError, IndexError, ValueError):
@@ -143,6 +148,15 @@ def read_variable(pid: int, name: str) -> str | None:
         if key == name:
             return value
     return None
+
+
+def read_groups(pid: int) -> frozenset[int] | None:
+    """Return every group that `pid` is in, by number; None: it is gone, or hidden from us."""
+    try:
+        facts = _status_fields(_read(pid, "status"))
+        return frozenset(int(number) for name in ("Gid", "Groups") for number in facts[name].split())
+    except (OSError, KeyError):
+        return None
 
 
 def is_alive(proc: Proc) -> bool:

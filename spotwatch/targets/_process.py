@@ -7,6 +7,7 @@ signal is sent `_send`'s. Nothing here is started or waited for. Standard librar
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping
 from typing import Protocol
@@ -14,6 +15,7 @@ from typing import Protocol
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import Leaves, choose
 from spotwatch.targets._finders import ChildFinder
+from spotwatch.targets._obstacles import HIDDEN_OTHERS, sees_others
 from spotwatch.targets._proc import Proc, Row, read_table
 from spotwatch.targets._send import check_signallable, refusal, send_signal
 
@@ -97,6 +99,11 @@ class ProcessTarget:
         procs = tuple(found[pid] for pid in sorted(found))
         self._owner = self._owner or (procs[0].uid, procs[0].gid)
         return procs
+
+    def obstacle(self) -> str:
+        """Return what keeps a stop from reaching the trainer however it runs; empty where nothing does."""
+        is_ours = isinstance(self._finder, ChildFinder) or (self._owner or (os.geteuid(),))[0] == os.geteuid()
+        return "" if is_ours or sees_others() else f"{self.label}: {HIDDEN_OTHERS}"
 
     def heads(self) -> tuple[Proc, ...]:
         """Return the processes that the configuration names: a shell, a launcher, or the trainer itself.

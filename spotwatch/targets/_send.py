@@ -89,8 +89,8 @@ def _send(proc: Proc, signum: int) -> bool:
         return False
     except PermissionError as error:
         raise ActionError(
-            f"not allowed to signal pid {proc.pid} of uid {proc.uid}: "
-            "run as root, as that user, or with CAP_KILL"
+            f"not allowed to signal pid {proc.pid} of uid {proc.uid}; run the daemon as that user, as root, "
+            "or with CAP_KILL: systemd/install.sh --with processes"
         ) from error
     finally:
         os.close(handle)

@@ -16,6 +16,8 @@ from spotwatch.errors import ActionError, ConfigError
 
 SYSTEMCTL_SECONDS = 2.0
 """`systemctl` only asks or queues a job; one that takes longer hangs."""
+POLKIT_RULES = "/etc/polkit-1/rules.d/50-spotwatch.rules"
+"""Where our install puts the rule by which a daemon that is not root may stop and start units."""
 # systemd.unit(5): the characters of a unit name, and its length with the suffix.
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]{1,255}")
 _OTHER_TYPES = (
@@ -37,7 +39,9 @@ _SECONDS = {
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ControlGroup,User,Group,KillMode,KillSignal,SendSIGKILL,"
     "TimeoutStopUSec,Restart,RestartUSec,Type,SuccessExitStatus,RestartPreventExitStatus,PrivateTmp,"
-    "UnitFileState"
+    "UnitFileState,Result,ExecMainCode,ExecMainStatus,NRestarts,SupplementaryGroups,Environment,"
+    "RuntimeDirectory,RuntimeDirectoryPreserve,StateDirectory,ProtectProc,"
+    "StatusText,AmbientCapabilities,EnvironmentFiles"
 )
 
 
@@ -70,6 +74,29 @@ class UnitFacts:
     """It has a /tmp of its own, in which nobody else sees a file."""
     unit_file_state: str = ""
     """`enabled`, `disabled`, `static` and others."""
+    result: str = ""
+    """How its last run ended: `success`, `exit-code`, `resources` and others (systemd.service(5))."""
+    exit_status: int = 0
+    """Of its last main process; 200 and more: systemd never got as far as running it."""
+    restarts: int = 0
+    """Automatic ones, since it was last started by hand."""
+    groups: str = ""
+    """SupplementaryGroups=: names or numbers with blanks between them."""
+    environment: str = ""
+    """Environment=, quoted as for a shell; what is in EnvironmentFile= is not among it."""
+    runtime_directory: str = ""
+    """RuntimeDirectory=: names below /run with blanks between them."""
+    runtime_directory_preserve: str = ""
+    state_directory: str = ""
+    """StateDirectory=: names below /var/lib with blanks between them."""
+    ambient_capabilities: str = ""
+    """AmbientCapabilities=: names such as `cap_kill` with blanks between them."""
+    environment_files: str = ""
+    """EnvironmentFile=: a line each, a path and ` (ignore_errors=yes)` or the like."""
+    status_text: str = ""
+    """What it last said of itself (sd_notify(3), STATUS=)."""
+    protect_proc: str = ""
+    """`invisible` and others: it does not see the processes of other users."""
 
 
 def unit_name(text: str) -> str:
@@ -101,9 +128,21 @@ def unit_facts(unit: str) -> UnitFacts:
     return parse_show(name, systemctl("show", f"--property={_PROPERTIES}", "--", name))
 
 
+def unit_text(unit: str) -> str:
+    """Return the lines of the unit's file and its drop-ins; blocks for at most `SYSTEMCTL_SECONDS`.
+
+    Raises:
+        ActionError: as `unit_facts`, or a file may not be read.
+    """
+    return systemctl("cat", "--", unit_name(unit))
+
+
 def parse_show(unit: str, text: str) -> UnitFacts:
     """Return the facts in the output of `systemctl show`; what is missing is empty, zero or None."""
-    rows = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    pairs = [line.partition("=")[::2] for line in text.splitlines() if "=" in line]
+    rows = dict(pairs)
+    # The one property that has a line for each of its values.
+    files = [value for name, value in pairs if name == "EnvironmentFiles"]
     return UnitFacts(
         unit=unit,
         load_state=rows.get("LoadState", ""),
@@ -125,6 +164,18 @@ def parse_show(unit: str, text: str) -> UnitFacts:
         # systemd 258 also knows "disconnected".
         private_tmp=rows.get("PrivateTmp", "no") not in ("", "no"),
         unit_file_state=rows.get("UnitFileState", ""),
+        result=rows.get("Result", ""),
+        exit_status=_whole(rows.get("ExecMainStatus", "")) if rows.get("ExecMainCode") == "1" else 0,
+        restarts=_whole(rows.get("NRestarts", "")),
+        groups=rows.get("SupplementaryGroups", ""),
+        environment=rows.get("Environment", ""),
+        runtime_directory=rows.get("RuntimeDirectory", ""),
+        runtime_directory_preserve=rows.get("RuntimeDirectoryPreserve", ""),
+        state_directory=rows.get("StateDirectory", ""),
+        ambient_capabilities=rows.get("AmbientCapabilities", ""),
+        environment_files="\n".join(files),
+        status_text=rows.get("StatusText", ""),
+        protect_proc=rows.get("ProtectProc", ""),
     )
 
 
@@ -157,20 +208,29 @@ def systemctl(*arguments: str) -> str:
             errors="replace",
             timeout=SYSTEMCTL_SECONDS,
             check=False,
-            env={**os.environ, "LC_ALL": "C"},
+            # Told of our NOTIFY_SOCKET, it reports each of its failures to systemd, as if it were the daemon.
+            env={k: v for k, v in os.environ.items() if k != "NOTIFY_SOCKET"} | {"LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
         raise ActionError(f"{what}: no answer within {SYSTEMCTL_SECONDS:g} s") from error
     except OSError as error:
         raise ActionError(f"{what}: {error.strerror}; is this a machine with systemd?") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[
-            0
-        ]
-        denied = "denied" in said.lower() or "authentication" in said.lower()
-        mend = "; run as root, or allow it by a polkit rule for this unit" if denied else ""
-        raise ActionError(f"{what}: {said[:200]}{mend}")
+        said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+        raise ActionError(f"{what}: {explain_refusal(said.splitlines()[0][:200])}")
     return done.stdout
+
+
+def explain_refusal(said: str) -> str:
+    """Return the line in which systemctl says why not, with what to do about it."""
+    said, words = said.rstrip("."), said.lower()
+    if "denied" in words or "authentication" in words:
+        return f"{said}; name the unit in {POLKIT_RULES}, or run the daemon as root"
+    if "polkit" in words:
+        return f"{said}; install and start polkit, or run the daemon as root"
+    if "connect to bus" in words:
+        return f"{said}; start dbus.service, the system bus: only root can do without it"
+    return said
 
 
 def _whole(text: str) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from spotwatch.errors import ActionError
 from spotwatch.targets._choice import Leaves, choose
+from spotwatch.targets._obstacles import explain_end, load_problem, verb_problem
 from spotwatch.targets._proc import HIDDEN, Proc, Row, read_row, read_table
 from spotwatch.targets._process import ProcessTarget
 from spotwatch.targets._send import refusal
@@ -119,6 +120,15 @@ class UnitTarget:
             return row.proc.uid, row.proc.gid
         return _account(facts) if facts.load_state == "loaded" else None
 
+    def obstacle(self) -> str:
+        """Return what keeps a stop from reaching the unit however it runs; blocks for up to 6 s."""
+        if self._leaves == "always":
+            return ""
+        try:
+            return load_problem(unit_facts(self.unit)) or verb_problem(self.unit)
+        except ActionError as error:
+            return str(error)
+
     def is_down(self) -> bool:
         """Tell whether systemd says that the unit is at rest; blocks for up to 2 s."""
         try:
@@ -155,12 +165,12 @@ def running_facts(unit: str) -> UnitFacts:
     """
     facts = unit_facts(unit)
     state = f"{facts.active_state} ({facts.sub_state})"
-    if facts.load_state not in ("loaded", ""):
-        raise ActionError(f"unit {unit} is {facts.load_state}: systemd cannot run it")
+    if problem := load_problem(facts):
+        raise ActionError(problem)
     if facts.sub_state.startswith("auto-restart"):
-        raise ActionError(f"unit {unit} is restarting")
+        raise ActionError(f"unit {unit} is restarting{explain_end(facts)}")
     if facts.main_pid == 0:
-        raise ActionError(f"unit {unit} has no main process: it is {state}")
+        raise ActionError(f"unit {unit} has no main process, it is {state}{explain_end(facts)}")
     if facts.control_group and _is_our_cgroup(facts.control_group):
         raise ActionError(f"unit {unit} contains this daemon, and stopping it would stop us")
     return facts

@@ -120,7 +120,9 @@ class Bench:
         program.write_text(SYSTEMCTL.replace("{python}", sys.executable))
         program.chmod(0o755)
         for name, changes in units.items():
-            rows = {**GOOD_UNIT, **changes}
+            # For `systemctl cat`; `show` has no such line.
+            heeds = {"ConditionPathExists": f"!{self.runtime_dir}/draining"}
+            rows = {**GOOD_UNIT, **heeds, **changes}
             (folder / name).write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
         if hangs:
             (folder / "hangs").touch()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from spotwatch.mail.model import MailClass
 from spotwatch.mail.patterns import BULLETIN, DOUBTFUL, TOPIC
-from spotwatch.mail.saying import Said, Words
+from spotwatch.mail.words import Said, Words
 
 _RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
 _UNCLEAR, _OTHER_NOTICE, _OTHER = MailClass.UNCLEAR, MailClass.OTHER_NOTICE, MailClass.OTHER

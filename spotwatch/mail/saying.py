@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from spotwatch.mail.patterns import (
 from spotwatch.mail.quoting import is_answer, is_passed_on, without_prefix
 from spotwatch.mail.regex_cost import UNLIMITED
 from spotwatch.mail.statements import SUBJECT, Row, Statement, colons, lay_out
+from spotwatch.mail.words import Doubt, Said, Words
 
 _RECLAIM, _CANCEL, _CORRECTION = MailClass.RECLAIM, MailClass.CANCEL, MailClass.CORRECTION
 _UNCLEAR = MailClass.UNCLEAR
@@ -44,102 +45,6 @@ _KINDS = (*MailClass, TOPIC, BULLETIN, DOUBTFUL)
 MAX_STATEMENTS = 100
 """How many statements are searched: a hostile mail has room for thousands, and keeps others waiting."""
 _PROSE = re.compile(r"(?:^|\s)[^\W\d_]{2,}(?=[\s,.;:!?]|$)")
-# What is said for a time of day is no general talk.
-_TIMED = re.compile(
-    r"[0-9]{1,2}:[0-9]{2}|[0-9]\s?[ap]\.?m\b|\b(?:in|within) (?:[\w-]+ ){0,3}(?:hours?|minutes?)(?!')",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One own statement that says reclaim, cancel or correction."""
-
-    name: str
-    """The pattern's."""
-    statement: Statement
-    number: int
-    """Of the statement among the own ones."""
-    end: int
-    """Where in the statement it has been said."""
-    speaks: bool
-    """It speaks of a reclaim itself, not only of an earlier mail."""
-
-    @property
-    def is_timed(self) -> bool:
-        """Tell whether it states a time of day or a span."""
-        return _TIMED.search(self.statement.text) is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """One statement that makes the mail another kind of mail."""
-
-    name: str
-    number: int
-    paragraph: int
-    is_everywhere: bool
-    """It stands for the whole mail, wherever it is said."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """What a mail says, as own and as quoted words, and which pattern was the first to say so."""
-
-    own_text: str
-    quoted_text: str
-    statements: tuple[Statement, ...]
-    """The own ones, the Subject's first."""
-    rows: tuple[Row, ...]
-    own: Mapping[str, str]
-    quoted: Mapping[str, str]
-    reclaims: tuple[Said, ...]
-    """Said as facts."""
-    cancels: tuple[Said, ...]
-    corrections: tuple[Said, ...]
-    doubts: tuple[Doubt, ...]
-    spared: tuple[str, ...]
-    """Statements whose Droplets stay; a row counts with its head."""
-    is_in_subject: bool
-    """The Subject, or the one answered, speaks of a reclaim, of its end, or of Spot Droplets."""
-    sender: str
-    """The pattern that knows the sender; empty: none."""
-    is_reply: bool
-    is_cut: bool = False
-    """It says more than is searched."""
-    is_hedged: str = ""
-    """The pattern of a cancel that is said with a condition or an exception; empty: none."""
-
-    @property
-    def speaks(self) -> bool:
-        """Tell whether the own words speak of a reclaim at all."""
-        return _RECLAIM in self.own or _UNCLEAR in self.own
-
-    @property
-    def quotes(self) -> str:
-        """Return the pattern by which the quoted words speak of a reclaim; empty: they do not."""
-        return self.quoted.get(_RECLAIM) or self.quoted.get(_UNCLEAR) or ""
-
-    @property
-    def answers(self) -> bool:
-        """Tell whether somebody whom no pattern knows answers a mail that speaks of a reclaim."""
-        return self.is_reply and not self.sender and bool(self.quotes)
-
-    def doubt_of(self, said: Said) -> str:
-        """Return the pattern for which `said` is not believed; empty: nothing before or around it says so.
-
-        What follows in other paragraphs is the foot of a mail: it may speak of tickets, teams and prices.
-        """
-        return next(
-            (
-                doubt.name
-                for doubt in self.doubts
-                if doubt.is_everywhere
-                or doubt.number <= said.number
-                or doubt.paragraph in (SUBJECT, said.statement.paragraph)
-            ),
-            "",
-        )
 
 
 def read_words(mail: Mail, patterns: Patterns) -> Words:
@@ -164,6 +69,7 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
         own_text="\n\n".join(filter(None, ("" if is_taken_over else subject, text))),
         quoted_text=f"{subject if is_taken_over else ''}\n\n{quoted}",
         statements=tuple(part.own for part in parts[:MAX_STATEMENTS]),
+        values=tuple(of_text.values()),
         rows=(*(() if is_taken_over else of_subject.rows), *of_text.rows),
         own=found.own,
         quoted=quoted_said,
@@ -235,7 +141,12 @@ class _Own:
         self._by_says = by_says
         self._known: dict[str, bool] = {}
         layout = lay_out(text, first_paragraph=paragraph)
-        prose = islice((s for s in layout.statements if _PROSE.search(s.text)), MAX_STATEMENTS + 1)
+        # Said twice it says no more.
+        once: dict[tuple[str, tuple[str, ...]], Statement] = {}
+        for statement in layout.statements:
+            if _PROSE.search(statement.text):
+                once.setdefault((statement.text, statement.leads), statement)
+        prose = islice(once.values(), MAX_STATEMENTS + 1)
         self.statements = tuple(_Part(self._own_part(one), one) for one in prose)
         self.handed_on = [part.whole.text for part in self.statements if part.own.text != part.whole.text]
         self.rows = layout.rows
@@ -250,6 +161,13 @@ class _Own:
             if not self._is_known(lead):
                 return replace(statement, text=statement.text[:end])
         return statement
+
+    def values(self) -> Iterator[str]:
+        """Yield each label with its value."""
+        for part in self.statements:
+            lead, _ = next(colons(part.whole.text), ("", 0))
+            if lead and self._is_label(lead):
+                yield part.whole.text
 
     def _is_label(self, lead: str) -> bool:
         words = Statement(text=lead[-UNLIMITED:], paragraph=0)

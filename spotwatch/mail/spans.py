@@ -32,11 +32,17 @@ _NUMBERS = {
     "twelve": 12,
     "fifteen": 15,
     "twenty": 20,
+    "twenty-five": 25,
     "thirty": 30,
+    "thirty-five": 35,
+    "forty": 40,
     "forty-five": 45,
+    "fifty": 50,
     "sixty": 60,
     "ninety": 90,
     "half an": 0.5,
+    "a quarter of an": 0.25,
+    "three quarters of an": 0.75,
 }
 # By the first letters; months are days by the thirty.
 _SECONDS = {"s": 1, "mo": 2592000, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -47,22 +53,34 @@ _SPAN = (
     rf"(?P<n>{_NUMBER}){_AGAIN}(?:\s?(?:to|or|-|\u2013)\s?{_NUMBER}{_AGAIN})?(?P<half>\sand\sa\shalf)?[\s-]?"
     r"(?:(?:business|working|calendar)\s)?"
     r"(?P<unit>hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|days?|weeks?|months?)\b(?P<rest>\sand\sa\shalf\b)?"
-    rf"(?:,?\s(?:and\s)?(?P<m>{_NUMBER})[\s-]?(?:minutes?|mins?)\b)?"
+    rf"(?:,?\s?(?:and\s)?(?P<m>{_NUMBER})[\s-]?(?:minutes?|mins?|m)\b)?"
 )
 _RELATIVE = re.compile(
-    r"\b(?P<lead>(?:in|within|after|approximately|about|around|roughly)\s"
-    r"(?:(?:in|within|the|next|about|approximately|around|roughly|just|only|less\sthan|under)\s){0,3})?"
-    rf"{_SPAN}(?P<tail>\sfrom\s(?:now|the\s(?:time|date)|receipt|this)|\safter\s(?:this|receiving|receipt))?"
-    r"(?!\s(?:ago|earlier|before|prior|notice|advance|of\snotice|or\smore))",
+    r"(?P<lead>\b(?:in|within|after|approximately|about|around|roughly|remaining:|left:)\s"
+    r"(?:(?:in|within|the|next|about|approximately|approx\.?|ca\.?|around|roughly|just|only|less\sthan|under)\s){0,3}"
+    r"~?\s?)?"
+    rf"(?<!\w){_SPAN}(?:(?P<tail>\sfrom\s(?:now|the\s(?:time|date)|receipt|this)"
+    r"|\safter\s(?:this(?:\s(?:notice|notification|e-?mail|message))?|receiving|receipt)|\s(?:left|remaining|until)\b)"
+    # What counts from the deed itself is another deed's.
+    r"|(?!\s(?:ago|earlier|before|prior|notice|advance|of\snotice|or\smore"
+    r"|(?:after|of|following)\s(?!this|receiv|receipt))))",
     re.IGNORECASE,
+)
+_NOTICE = re.compile(
+    rf"\b(?:this\sis|consider\sthis)\s(?:your|the|an?)\s(?P<n>{_NUMBER})[\s-](?P<unit>hours?|minutes?)"
+    r"[\s-](?:\w{4,12}\s){0,2}(?:notice|notification|warning)\b",
+    re.IGNORECASE,
+)
+_CLOCK = re.compile(
+    r"\bin\s(?P<h>[0-9]{1,2}):(?P<m>[0-5][0-9])(?::[0-5][0-9])?(?=\s(?:hours?|h)\b|\W*(?:$|\s[A-Z]))"
 )
 _THE_HOUR = re.compile(r"\b(?:in|within)\s(?:the|this)\s(?:next\s|coming\s)?hour\b", re.IGNORECASE)
 # Only of the deed itself: what is said to be saved, deleted or billed immediately is another matter.
 _AT_ONCE = re.compile(
     r"\b(?<!data\s)(?<!files\s)(?<!disk\s)(?<!contents\s)(?:will|must|is|are|has\sto|have\sto)\s(?:now\s)?(?:be|being)\s"
-    r"(?:immediately\s(?:reclaim|interrupt|terminat|evict|preempt|destroy|shut\sdown|taken\sback|powered\soff|stopped)"
+    r"(?:(?:immediately|momentarily)\s(?:reclaim|interrupt|terminat|evict|preempt|destroy|shut\sdown|taken\sback|powered\soff|stopped)"
     r"|(?:reclaimed|interrupted|terminated|evicted|preempted|destroyed|shut\sdown|taken\sback|powered\soff|stopped)\s"
-    r"(?:effective\simmediately|with\simmediate\seffect|immediately|at\sonce|right\snow|right\saway|now\b))",
+    r"(?:effective\simmediately|with\simmediate\seffect|immediately|momentarily|within\sminutes|at\sonce|right\snow|right\saway|now\b))",
     re.IGNORECASE,
 )
 _NEXT = re.compile(
@@ -95,6 +113,11 @@ def spans(text: str, limit: int) -> Iterator[Span]:
         yield _span(match, timedelta(hours=1))
     for match in islice(_AT_ONCE.finditer(text), limit):
         yield _span(match, timedelta())
+    for match in islice(_NOTICE.finditer(text), limit):
+        seconds = _number(match["n"]) * _SECONDS[match["unit"][0].lower()]
+        yield _span(match, timedelta(seconds=seconds))
+    for match in islice(_CLOCK.finditer(text), limit):
+        yield _span(match, timedelta(hours=int(match["h"]), minutes=int(match["m"])))
 
 
 def far_spans(text: str, limit: int) -> Iterator[Span]:

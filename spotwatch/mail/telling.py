@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from spotwatch.mail.droplets import Naming, Who
-from spotwatch.mail.saying import Said, Words
+from spotwatch.mail.words import Said, Words
 
 _MAX_TOLD = 12
 """How many statements are asked; a notice has one or two."""

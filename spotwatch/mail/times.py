@@ -15,6 +15,20 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Literal
 
+from spotwatch.mail.bare_times import Reading, plainly, readings
+from spotwatch.mail.deeds import (
+    BEGINS,
+    DEED,
+    END,
+    KEPT,
+    KEYWORD,
+    MOVED_FROM,
+    NEW,
+    OLD,
+    PERIOD_ENDS,
+    PUT_OFF,
+    WRITTEN,
+)
 from spotwatch.mail.moments import DATE, TIME, ZONE, moment, next_moment
 from spotwatch.mail.spans import far_spans, spans
 from spotwatch.masking import escape
@@ -38,7 +52,7 @@ _GLUE = (
     r"(?:(?:at|from|between|starting|around|about|approximately|@|-|\u2013|\u2014)\s){0,2}\(?)"
 )
 _UNTIL = r"\s?(?:and|to|until|till|through|-|\u2013|\u2014)\s?"
-_THEN_ZONE = r"(?:\s?\|?\s?"
+_THEN_ZONE = r"(?:\s?(?:h(?:rs?|ours?)?\b)?,?\s?(?:\||[-\u2013](?=\s(?:UTC|GMT)))?\s?\[?"
 _DATE_FIRST = re.compile(
     rf"{DATE('d1')}{_GLUE}{TIME('t1')}{_THEN_ZONE}{ZONE('z1')})?"
     rf"(?:{_UNTIL}(?:{DATE('d2')}{_GLUE})?{TIME('t2')}\s?{ZONE('z2')})?",
@@ -73,73 +87,8 @@ _ANOTHER_ZONE = re.compile(
     r"|[0-9]\s?[+-][0-9]{2}:?[0-9]{2}\b(?<!-[0-9]{2}-[0-9]{2})"
 )
 _UTC = re.compile(r"\b(?:UTC|GMT)\b", re.IGNORECASE)
-_STAMP = re.compile(
-    r"\b([0-9]{4})([01][0-9])([0-3][0-9])T([0-2][0-9])([0-5][0-9])(?:[0-5][0-9])?(Z|[+-][0-9]{2}:?[0-9]{2})"
-)
-_OTHER_DEED = re.compile(
-    r"\b(?:after|once|when|upon|following|within \S{1,12} \S{1,12} (?:of|after)) (?:it|they|the droplet"
-    r"|your droplet|(?:the |acpi )?shut ?down|that|being|we"
-    r"|(?:the |its )?(?:reclaim|reclamation|termination|interruption))\b"
-    r"|\b(?:billing|billed|invoice|charged|price|pricing|reminder|remind|support|chat|call|office|snapshots?"
-    r"|backups?|disks?|data is|data are|volumes?|new (?:spot )?droplets?|capacity check|status page|webinar"
-    r"|extension|convert|create a|created|uptime|survey|maintenance|return)\b",
-    re.IGNORECASE,
-)
 _OTHER_ZONE = re.compile(r"\s?\(?(?:[A-Z]{1,4}T\b|[+-][0-9]|[A-Z]?[a-z]{3,9}\s[Tt]ime\b|local\b)")
 
-# In the words before a time, the last ones deciding.
-_LABEL = (
-    r"\W{0,4}(?:(?:at|on|by|time|date|is|was|scheduled|estimated|expected)\W{1,4}|(?:time|date)\W{0,4}){0,3}$"
-)
-_END = re.compile(
-    r"\b(?:end|ends|ended|ending|until|till|through|up to|finish\w{0,5}|complet\w{0,5}|restor\w{0,6})"
-    rf"{_LABEL}",
-    re.IGNORECASE,
-)
-# Until when something is kept is nobody's end, however far it is.
-_KEPT = re.compile(rf"\b(?:until|till|through|up to|restor\w{{0,6}}){_LABEL}", re.IGNORECASE)
-_WRITTEN = re.compile(
-    r"\b(?:sent|issued|received|created|generated|published|posted|launched|dated|last updated|requested"
-    rf"|submitted|current|as of|(?:notice|notification|message|e?mail)\s(?:time|date|of|from|on)){_LABEL}",
-    re.IGNORECASE,
-)
-_NEW = re.compile(
-    r"\b(?:to|now|new|correct|corrected|actual|revised|updated|but)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,3}$",
-    re.IGNORECASE,
-)
-_OLD = re.compile(
-    r"\b(?:instead of|rather than|previous(?:ly)?|original(?:ly)?|former(?:ly)?|earlier|incorrect(?:ly)?"
-    r"|wrong(?:ly)?|erroneous(?:ly)?|mistaken(?:ly)?|from|was|were|not|old)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,4}$",
-    re.IGNORECASE,
-)
-_MOVED_FROM = re.compile(
-    r"\b(?:moved|changed|rescheduled|postponed|delayed|shifted|extended|advanced|brought forward|pushed back"
-    r"|put back)[\s,:]{1,3}(?:\w{1,12}[\s,:]{1,3}){0,4}$",
-    re.IGNORECASE,
-)
-# The end of the notice is the begin of what it announces.
-_PERIOD_ENDS = re.compile(
-    rf"\b(?:notice|grace|warning)\s(?:period|window|time)\s(?:ends|ending|expires|is\sover|runs\sout|elapses){_LABEL}",
-    re.IGNORECASE,
-)
-_BEGINS = re.compile(
-    rf"\b(?:start|starts|begins?|time|deadline)(?:\s\((?:UTC|GMT)\))?{_LABEL}", re.IGNORECASE
-)
-# "Postponed until" names the new start.
-_PUT_OFF = re.compile(
-    r"\b(?:delay|postpon|mov|reschedul|extend)(?:e|ed|ing)?\b.{0,60}\b(?:until|till)\W{1,3}$",
-    re.IGNORECASE,
-)
-_KEYWORD = re.compile(
-    r"\b(?:start|begin|at|on|by|after|from|between|to|around|about|approximately|time|date|when|deadline|schedul"
-    r"|reclaim|reclamation|interrupt|terminat|destroy|evict|preempt|shut|power|taken|take|remov|stop|end)",
-    re.IGNORECASE,
-)
-_DEED = re.compile(
-    r"\b(?:reclaim|reclamation|interrupt|terminat|destroy|evict|preempt|shut|power|tak(?:e|en|ing)\sback|taken|remov"
-    r"|withdraw|going away|go away|delet|stop)",
-    re.IGNORECASE,
-)
 _BEFORE, _AFTER = 80, 60
 
 
@@ -164,11 +113,6 @@ class _Candidate:
     role: Literal["time", "old", "far"]
 
 
-def is_of_another_deed(statement: str) -> bool:
-    """Tell whether the times in a statement are those of another deed: of a bill, of what follows."""
-    return _OTHER_DEED.search(statement) is not None
-
-
 def when(
     text: str,
     *,
@@ -181,9 +125,11 @@ def when(
     """Return when a Droplet goes: the earliest plausible time that the text states, or the fall-back.
 
     Plausible is what lies after the mail was written, at most 48 hours; a time up to 15 minutes before it
-    only when there is no other. A time that stands there and cannot be read, as `2 PM EST`, shortens nothing:
-    the mail is kept for people to look at. The fall-back is two hours after the mail was written, less 15
-    minutes: a mail that is late shortens, and never lengthens.
+    only when there is no other. The fall-back is two hours after the mail was written, less 15 minutes: a
+    mail that is late shortens, and never lengthens. A time beside the deed without a sure zone, as `12:40` or
+    `8:20 AM ET`, shortens it to the earliest moment that it may mean: too early costs minutes of work, too
+    late all that was done since the last save. It is not taken for stated, and the mail is kept for people to
+    look at.
 
     Args:
         text: normalised.
@@ -210,11 +156,25 @@ def when(
     if found is not None:
         why = f"two hours after it came: it states {to_rfc3339(found.at)}, which is later"
         return When(at=latest, is_stated=False, why=why)
-    return When(
-        at=issued_at + WINDOW - MARGIN,
-        is_stated=False,
-        why=f"{_source(signed_at, received_at)}: it states no time with a zone",
+    fallback = issued_at + WINDOW - MARGIN
+    source = _source(signed_at, received_at)
+    unsure = _unsure(_flat(f"{first}\n{text}"), issued_at, fallback)
+    if unsure is not None:
+        why = f"{source}, or earlier as {escape(unsure.words, limit=80)}, which has no sure zone, may mean"
+        return When(at=unsure.at, is_stated=False, why=why)
+    return When(at=fallback, is_stated=False, why=f"{source}: it states no time with a zone")
+
+
+def _unsure(text: str, after: datetime, before: datetime) -> Reading | None:
+    """Return the earliest that a time beside the deed without a known zone may mean; None: there is none."""
+    found = (
+        one
+        for one in readings(text, after=after, before=before, limit=MAX_TIMES)
+        if DEED.search(text[max(0, one.start - _BEFORE) : one.start])
+        and not END.search(text[max(0, one.start - _BEFORE) : one.start])
+        and not WRITTEN.search(text[max(0, one.start - _BEFORE) : one.start])
     )
+    return min(found, key=lambda one: one.at, default=None)
 
 
 def _source(signed_at: datetime | None, received_at: datetime) -> str:
@@ -223,8 +183,8 @@ def _source(signed_at: datetime | None, received_at: datetime) -> str:
 
 
 def _flat(text: str) -> str:
-    """Return a text on one line, with stamps such as 20261129T124000Z set apart."""
-    return _STAMP.sub(r"\1-\2-\3T\4:\5\6", " ".join(text[:MAX_CHARACTERS].split()))
+    """Return a text on one line, with its times as they are read."""
+    return plainly(" ".join(text[:MAX_CHARACTERS].split()))
 
 
 def _zone_of_all(text: str) -> str | None:
@@ -257,7 +217,7 @@ def _absolute(
             continue
         before = text[max(0, match.start() - _BEFORE) : match.start()]
         after = text[match.end() : match.end() + _AFTER]
-        is_move = is_correction and match["t2"] is not None and _MOVED_FROM.search(before) is not None
+        is_move = is_correction and match["t2"] is not None and MOVED_FROM.search(before) is not None
         zone = _zone(match, before, after, default)
         place = _Place(match, zone, issued_at)
         at = place.end() if is_move else place.start()
@@ -265,17 +225,17 @@ def _absolute(
         if at is None:
             continue
         _mark(read, match)
-        is_old = is_correction and not is_move and _OLD.search(before) and not _NEW.search(before)
-        if _WRITTEN.search(before):
+        is_old = is_correction and not is_move and OLD.search(before) and not NEW.search(before)
+        if WRITTEN.search(before):
             continue
         around = f"{before}{match.group()}{after}"
-        if _DEED.search(around) and not _KEPT.search(before):
+        if DEED.search(around) and not KEPT.search(before):
             yield _Candidate(at, match.group(), "far")
         if _is_end(before, is_correction=is_correction):
             continue
-        if not is_dated and not (_DEED.search(around) or _BEGINS.search(before)):
+        if not is_dated and not (DEED.search(around) or BEGINS.search(before)):
             continue
-        if _KEYWORD.search(around):
+        if KEYWORD.search(around):
             yield _Candidate(at, match.group(), "old" if is_old else "time")
     yield from _days(text, seen, issued_at)
 
@@ -288,9 +248,9 @@ def _days(text: str, seen: bytearray, issued_at: datetime) -> Iterator[_Candidat
         if (
             at is not None
             and seen.find(1, *match.span()) < 0
-            and not _KEPT.search(before)
-            and not _WRITTEN.search(before)
-            and _DEED.search(f"{before}{text[match.end() : match.end() + _AFTER]}")
+            and not KEPT.search(before)
+            and not WRITTEN.search(before)
+            and DEED.search(f"{before}{text[match.end() : match.end() + _AFTER]}")
         ):
             yield _Candidate(at, match.group(), "far")
 
@@ -300,9 +260,9 @@ def _mark(where: bytearray, match: re.Match[str]) -> None:
 
 
 def _is_end(before: str, *, is_correction: bool) -> bool:
-    if _END.search(before) is None or _PERIOD_ENDS.search(before):
+    if END.search(before) is None or PERIOD_ENDS.search(before):
         return False
-    return not (is_correction and _PUT_OFF.search(before))
+    return not (is_correction and PUT_OFF.search(before))
 
 
 def _first(expression: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -328,6 +288,8 @@ class _Place:
     def start(self) -> datetime | None:
         match = self.match
         start = self._at("d1", "t1")
+        if start is not None and self._ends_on_its_day():
+            start -= timedelta(days=1)
         if match["t2"] is None or re.search("[ap]", match["t1"], re.IGNORECASE):
             return start
         # "1:00 - 3:00 PM": the start is in the afternoon too, unless it would lie after the end.
@@ -336,6 +298,17 @@ class _Place:
             return start
         end, same_half = self.end(), self._of("d1", f"{match['t1']} {half.group()}")
         return same_half if same_half is not None and end is not None and same_half < end else start
+
+    def _ends_on_its_day(self) -> bool:
+        """Tell whether a window runs over midnight, and the day behind it is that of its end."""
+        if (
+            self.match.re is not _TIME_FIRST
+            or self.match["t2"] is None
+            or "m" in self.match.group("t1", "t2")
+        ):
+            return False
+        start, end = self._at("d1", "t1"), self._at("d1", "t2")
+        return start is not None and end is not None and start > end
 
     def end(self) -> datetime | None:
         return self._at("d2" if self.match.groupdict().get("d2") else "d1", "t2")
@@ -354,6 +327,6 @@ class _Place:
 
 def _relative(text: str, issued_at: datetime) -> Iterator[_Candidate]:
     for span in chain(spans(text, MAX_TIMES), far_spans(text, MAX_TIMES)):
-        if _DEED.search(text[max(0, span.start - _BEFORE) : span.end + _AFTER]):
+        if DEED.search(text[max(0, span.start - _BEFORE) : span.end + _AFTER]):
             is_far = span.after >= FARTHEST_AHEAD
             yield _Candidate(issued_at + span.after, span.words, "far" if is_far else "time")

@@ -13,12 +13,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotwatch.mail.classifying import Around, classify
+from spotwatch.mail.deeds import is_of_another_deed
 from spotwatch.mail.droplets import Named, Naming, find, has_name_like
 from spotwatch.mail.model import Droplet, Mail, MailClass, Mention, Reading
 from spotwatch.mail.patterns import Patterns
-from spotwatch.mail.saying import Said, Words, read_words
+from spotwatch.mail.saying import read_words
 from spotwatch.mail.telling import Telling
-from spotwatch.mail.times import MAX_CHARACTERS, When, is_of_another_deed, when
+from spotwatch.mail.times import MAX_CHARACTERS, When, when
+from spotwatch.mail.words import Said, Words
 
 _ALL_OF_THEM = re.compile(r"\b(?:all(?! other)|following|below|listed|these|those|affected)\b", re.IGNORECASE)
 _WITH_TIME = frozenset({MailClass.RECLAIM, MailClass.CORRECTION, MailClass.UNCLEAR})
@@ -94,7 +96,7 @@ class _Timing:
         told = telling.to_anybody() or words.reclaims
         self._is_correction = bool(words.corrections)
         rows = [row.text for row in words.rows]
-        self._first = _joined((*told, *words.corrections), telling.rows_of_nobody())
+        self._first = _joined((*told, *words.corrections), (*telling.rows_of_nobody(), *words.values))
         self._rest = "\n".join([s.text for s in words.statements if not is_of_another_deed(s.text)] + rows)[
             :MAX_CHARACTERS
         ]

@@ -88,6 +88,7 @@ async def test_the_configured_signal_is_sent(fam: Family, pidfile: Path) -> None
         ("\u0661\u0662".encode(), "expected one pid above 1"),
         (b"99999999999", "expected one pid above 1"),
         (b"9999999999", "does not run"),
+        (b"1\n", "1 is the first process of a container"),
         (b"9" * (10 * 2**20), "bytes, more than 64"),
     ],
 )
@@ -187,6 +188,17 @@ def test_a_process_in_a_container_is_refused(fam: Family, pidfile: Path) -> None
     table = read_table()
     table[process.pid] = replace(table[process.pid], inner_pid=7)
     with pytest.raises(ActionError, match="numbered otherwise in its container"):
+        PidfileFinder(pidfile, None).heads(table)
+
+
+def test_a_number_that_a_container_wrote_is_refused(fam: Family, pidfile: Path) -> None:
+    """It is a process of ours as well, and another one: nobody may be signalled in its place."""
+    process, inside = (fam.start(fam.trainer(), trainers=1) for _ in range(2))
+    pidfile.write_text(str(process.pid))
+    table = read_table()
+    PidfileFinder(pidfile, None).heads(table)
+    table[inside.pid] = replace(table[inside.pid], inner_pid=process.pid)
+    with pytest.raises(ActionError, match=f"as pid {inside.pid} is numbered in its container"):
         PidfileFinder(pidfile, None).heads(table)
 
 

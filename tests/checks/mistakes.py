@@ -160,6 +160,12 @@ def installed(**changes: object) -> Arrange:
     return arrange
 
 
+def blind_daemon(bench: Bench) -> str:
+    """Name a trainer of another user, whom the daemon's sandbox hides."""
+    bench.systemd({"spotwatch.service": {"User": "spotwatch", "ProtectProc": "invisible"}})
+    return '[[target]]\nprocess = "no such trainer anywhere"\n'
+
+
 def installed_with_flag_in_tmp(bench: Bench) -> str:
     """Give the daemon a /tmp of its own, and the flag to it."""
     bench.systemd({"spotwatch.service": {"PrivateTmp": "yes"}})

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check looks from where the daemon stands: its user, and the environment that its unit gives.
+
+Becoming that user is tried on a booted systemd, in tests/real.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from spotwatch.checks import Result, take_standpoint
+from spotwatch.checks.machine import Machine
+from spotwatch.clock import SystemClock
+from tests.checks.bench import Bench
+
+US = pwd.getpwuid(os.geteuid()).pw_name
+UNIT = {"User": US, "RuntimeDirectory": "spotwatch spotwatch/status", "StateDirectory": "spotwatch"}
+
+
+def test_the_units_environment_is_ours(bench: Bench) -> None:
+    """Directories, Environment= and EnvironmentFile= count, and what is set by hand goes before them."""
+    path = bench.home / "env"
+    path.write_text("# of mine\nSPOTWATCH_LOG__LEVEL='debug'\nSPOTWATCH_PROVIDERS=aws\n")
+    given = {
+        "Environment": '"A=b c" SPOTWATCH_HTTP__LISTEN=',
+        "EnvironmentFiles": f"{path} (ignore_errors=yes)",
+    }
+    bench.systemd({"spotwatch.service": {**UNIT, **given}})
+    environ, (line,) = take_standpoint({"SPOTWATCH_PROVIDERS": "file"})
+    assert environ == {
+        "RUNTIME_DIRECTORY": "/run/spotwatch",
+        "STATE_DIRECTORY": "/var/lib/spotwatch",
+        "A": "b c",
+        "SPOTWATCH_HTTP__LISTEN": "",
+        "SPOTWATCH_LOG__LEVEL": "debug",
+        "SPOTWATCH_PROVIDERS": "file",
+    }
+    assert (line.result, line.found) == (Result.OK, f"{US}, who runs spotwatch.service")
+
+
+@pytest.mark.parametrize(
+    ("unit", "environ"),
+    [
+        (UNIT, {"SPOTWATCH_RUNTIME_DIR": "/tmp/mine"}),
+        (UNIT, {"RUNTIME_DIRECTORY": "/run/other"}),
+        ({**UNIT, "LoadState": "not-found"}, {}),
+        ({**UNIT, "User": "nobody-here"}, {}),
+    ],
+)
+def test_another_daemon_is_left_alone(bench: Bench, unit: dict[str, str], environ: dict[str, str]) -> None:
+    """Who names a directory, or has no unit of ours, asks about something else."""
+    bench.systemd({"spotwatch.service": unit})
+    assert take_standpoint(environ) == (environ, [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could become somebody else")
+def test_who_cannot_become_the_units_user_says_so(bench: Bench) -> None:
+    """The lines about permissions are root's then, and nobody should believe them."""
+    bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody"}})
+    program = bench.home / "bin" / "setpriv"
+    program.write_text("#!/bin/sh\necho 'setpriv: not today' >&2\nexit 1\n")
+    program.chmod(0o755)
+    _, (line,) = take_standpoint({})
+    assert (line.result, "not today" in line.found) == (Result.WARN, True)
+    assert line.mend == "ask with the command that the unit runs: sudo -u nobody spotwatch check"
+
+
+async def test_the_groups_are_those_of_who_runs(bench: Bench) -> None:
+    """A unit gives its trainer groups that no user database knows of."""
+    bench.systemd({"train.service": {"MainPID": 0, "User": US, "SupplementaryGroups": "4711 nogroup-here"}})
+    machine = Machine(bench.load('[[target]]\nunit = "train"\n'), SystemClock(), {})
+    assert 4711 in await machine.trainer_groups()
+    machine.close()
+
+
+async def test_the_groups_of_a_process_are_read_from_it(bench: Bench) -> None:
+    """Where it runs, it is asked itself."""
+    bench.family.start(bench.family.trainer(), trainers=1)
+    machine = Machine(bench.load(f"[[target]]\nprocess = '{bench.family.pattern}'\n"), SystemClock(), {})
+    assert await machine.trainer_groups() == frozenset({os.getegid(), *os.getgroups()})
+    machine.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_the_units_capabilities_are_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is the unit's user, but without what the unit gives, is told to ask as root."""
+    monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
+    bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody", "AmbientCapabilities": "cap_kill"}})
+    _, (line,) = take_standpoint({})
+    assert (line.result, "sudo spotwatch check" in line.mend) == (Result.WARN, True)

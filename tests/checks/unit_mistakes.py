@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mistakes that people make with systemd's units, the trainer's and the daemon's, and what tells of them.
+
+How each is made is in `mistakes`, the test over all of them in test_mistakes.
+"""
+
+from __future__ import annotations
+
+from tests.checks.mistakes import (
+    blind_daemon,
+    installed,
+    installed_with_flag_in_tmp,
+    lock_is_a_directory,
+    mistake,
+    unit,
+    unit_with_flag_in_tmp,
+    unknown_unit,
+)
+
+UNIT_MISTAKES = (
+    mistake(
+        "daemon's tmp",
+        installed_with_flag_in_tmp,
+        "daemon.PrivateTmp",
+        "fail",
+        "nobody else would see",
+        "in the daemon's unit",
+    ),
+    mistake(
+        "no unit", unknown_unit, "target", "fail", "not-found: systemd knows no such unit", "daemon-reload"
+    ),
+    mistake(
+        "short limit",
+        unit(TimeoutStopUSec="10s"),
+        "unit.TimeoutStopSec",
+        "fail",
+        "10 s; a save may take 30 s",
+        "set TimeoutStopSec=90",
+    ),
+    mistake(
+        "scant limit",
+        unit(TimeoutStopUSec="40s"),
+        "unit.TimeoutStopSec",
+        "warn",
+        "40 s; a save may take 30 s",
+        "set TimeoutStopSec=90",
+    ),
+    mistake(
+        "whole group",
+        unit(KillMode="control-group"),
+        "unit.KillMode",
+        "warn",
+        "also kills DataLoader's workers",
+        "set KillMode=mixed",
+    ),
+    mistake(
+        "kills nobody", unit(KillMode="none"), "unit.KillMode", "fail", "tells nobody", "set KillMode=mixed"
+    ),
+    mistake(
+        "SIGKILL",
+        unit(KillSignal="9"),
+        "unit.KillSignal",
+        "fail",
+        "nobody can save on",
+        "set KillSignal=SIGTERM",
+    ),
+    mistake(
+        "no restart",
+        unit(Restart="no"),
+        "unit.Restart",
+        "warn",
+        "a crash is not mended",
+        "set Restart=on-failure",
+    ),
+    mistake(
+        "restart after 77",
+        unit(RestartPreventExitStatus=""),
+        "unit.Restart",
+        "warn",
+        "two machines",
+        "set RestartPreventExitStatus=77",
+    ),
+    mistake(
+        "75 is failure",
+        unit(SuccessExitStatus=""),
+        "unit.Restart",
+        "warn",
+        "counts as a failure",
+        "set SuccessExitStatus=75",
+    ),
+    mistake(
+        "restart for ever",
+        unit(Restart="always"),
+        "unit.Restart",
+        "warn",
+        "a run that has finished begins again",
+        "set Restart=on-failure",
+    ),
+    mistake(
+        "no SIGKILL",
+        unit(SendSIGKILL="no"),
+        "unit.SendSIGKILL",
+        "warn",
+        "a trainer that hangs keeps its unit",
+        "take SendSIGKILL=no out",
+    ),
+    mistake(
+        "starts while draining",
+        unit(ConditionPathExists="!/run/elsewhere/draining"),
+        "unit.draining",
+        "warn",
+        "also starts while a stop is in force",
+        "set ConditionPathExists=!",
+    ),
+    mistake(
+        "unit elsewhere",
+        unit(Environment='"A=b c" SPOTWATCH_RUNTIME_DIR=/run/elsewhere'),
+        "unit.Environment",
+        "fail",
+        "looks in /run/elsewhere, the daemon writes in",
+        "set Environment=SPOTWATCH_RUNTIME_DIR=",
+    ),
+    mistake(
+        "no program",
+        unit(MainPID=0, SubState="auto-restart", Result="exit-code", ExecMainCode=1, ExecMainStatus=203),
+        "target",
+        "fail",
+        "203/EXEC, its ExecStart= names no program",
+        "daemon-reload",
+    ),
+    mistake(
+        "no folder to work in",
+        unit(MainPID=0, ActiveState="failed", Result="exit-code", ExecMainCode=1, ExecMainStatus=200),
+        "target",
+        "fail",
+        "200/CHDIR, its WorkingDirectory= is not there",
+        "daemon-reload",
+    ),
+    mistake(
+        "killed for memory",
+        unit(MainPID=0, ActiveState="failed", Result="oom-kill", ExecMainCode=2, ExecMainStatus=9),
+        "target",
+        "fail",
+        "its last run ended with oom-kill",
+        "systemctl status train",
+    ),
+    mistake(
+        "masked",
+        unit(MainPID=0, LoadState="masked"),
+        "target",
+        "fail",
+        "is masked: systemd never starts it",
+        "systemctl unmask train.service",
+    ),
+    mistake(
+        "private tmp",
+        unit_with_flag_in_tmp,
+        "unit.PrivateTmp",
+        "fail",
+        "has a /tmp of its own",
+        "PrivateTmp=no",
+    ),
+    mistake("bad lock", lock_is_a_directory, "daemon", "fail", "no daemon can start", "remove it"),
+    mistake("no daemon", "", "daemon", "warn", "none runs", "spotwatch run"),
+    mistake(
+        "not started",
+        installed(ActiveState="inactive"),
+        "daemon",
+        "fail",
+        "installed but does not run",
+        "enable --now spotwatch",
+    ),
+    mistake(
+        "daemon's program",
+        installed(ActiveState="activating", Result="exit-code", ExecMainCode=1, ExecMainStatus=203),
+        "daemon",
+        "fail",
+        "does not run, a notice would be missed: its last start failed with status 203/EXEC",
+        "mend it, run `systemctl daemon-reload`",
+    ),
+    mistake(
+        "daemon refused",
+        installed(
+            ActiveState="activating", Result="exit-code", StatusText="refused: a port is no text; mend it"
+        ),
+        "daemon",
+        "fail",
+        "it was refused: a port is no text",
+        "mend it",
+    ),
+    mistake(
+        "order goes with the daemon",
+        installed(RuntimeDirectory="spotwatch", RuntimeDirectoryPreserve="no", ActiveState="inactive"),
+        "daemon.RuntimeDirectoryPreserve",
+        "warn",
+        "a restart takes the flag",
+        "set RuntimeDirectoryPreserve=yes",
+    ),
+    mistake(
+        "daemon ends once",
+        installed(Restart="no", ActiveState="inactive"),
+        "daemon.Restart",
+        "warn",
+        "nobody watches once it has ended",
+        "set Restart=always",
+    ),
+    mistake(
+        "blind daemon",
+        blind_daemon,
+        "daemon.ProtectProc",
+        "fail",
+        "sees no process of another user",
+        "--with processes",
+    ),
+)

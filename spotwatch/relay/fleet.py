@@ -59,6 +59,7 @@ class Fleet:
         self.listed_at: datetime | None = None
         """When the API gave the list, before a restart perhaps; None: never."""
         self._heard_at: float | None = None
+        self._is_answered = ask is None
         self.problem: ProviderError | None = None
         """Why the list gets old, or is not kept; None: neither."""
         self._load()
@@ -74,6 +75,11 @@ class Fleet:
             return False
         # A list from the future was kept by another clock than this one.
         return 0 <= (self._clock.now() - self.listed_at).total_seconds() <= FRESH_SECONDS
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether who is not in the list is nobody: the API answered the last time it was asked."""
+        return self.is_known and self._is_answered
 
     @property
     def droplets(self) -> tuple[Droplet, ...]:
@@ -99,9 +105,9 @@ class Fleet:
         try:
             listed = await self._ask()
         except ProviderError as error:
-            self.problem = error
+            self.problem, self._is_answered = error, False
             return
-        self.problem, self._listed = None, listed
+        self.problem, self._listed, self._is_answered = None, listed, True
         self.listed_at, self._heard_at = self._clock.now(), self._clock.boot()
         # Each time, as its age counts.
         await asyncio.to_thread(self._save, listed, self.listed_at)

@@ -130,7 +130,9 @@ class RelayReceiver:
 
     def _depends_on_the_list(self, message: Message, letters: Iterable[Letter]) -> bool:
         """Tell whether a newer list of Droplets could make other letters of a notice."""
-        if self._fleet.is_known or not message.name:
+        if not message.name or self._fleet.is_current:
+            return False
+        if self._fleet.is_known and self._fleet.called(message.name):
             return False
         return message.droplet_id is None or any(one.evidence is Evidence.WEAK for one in letters)
 
@@ -209,13 +211,12 @@ class RelayReceiver:
             return Verdict(status=_UNAVAILABLE, result=_result(judgements))
         return Verdict(status=202 if letters else 200, result=_result(judgements))
 
-    def _is_unknown(self, judgements: Iterable[Judgement]) -> bool:
+    def _is_unknown(self, judgements: Sequence[Judgement]) -> bool:
         """Tell whether a mail may be about a Droplet that is not in our list yet, whatever it is called."""
-        if self._fleet.is_known:
-            return False
-        return any(
-            one.result == "not_mine"
-            or one.event in ("reclaim", "correction")
+        if any(one.result == "not_mine" for one in judgements):
+            return not self._fleet.is_current
+        return not self._fleet.is_known and any(
+            one.event in ("reclaim", "correction")
             # Without proof a cancel is told nobody, whoever there is.
             or (one.event == "cancel" and one.evidence is Evidence.STRONG)
             for one in judgements

@@ -118,6 +118,25 @@ async def test_a_proven_cancel_is_told_and_comes_again(post: Post) -> None:
     assert await post.letters() == {_OURS: ["cancel strong"]}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_whoever_is_not_in_a_list_of_a_minute_ago_is_not_unheard(
+    post: Post, api: _Api, restarts: bool
+) -> None:
+    """As soon as the API does not answer, a name that is new to us may be ours; one in the list stays."""
+    api.error = None
+    await post.fleet.refresh()
+    if restarts:
+        post.start()
+    api.error = _EXPIRED
+    await post.fleet.refresh()
+    assert post.fleet.is_known
+    assert await post.mail(_mail(post, "spot-trainer-02")) == PENDING
+    assert (await post.notice({"event": "reclaim", "name": "spot-trainer-03"})).status == 503
+    assert await post.letters() == {_EVERYBODY: _WEAK, _NEW: _WEAK}
+    assert await post.mail(_mail(post, "spot-trainer-01")) == Verdict(status=202, result="accepted")
+    assert (await post.letters())[_OURS] == _STRONG
+
+
 @pytest.mark.parametrize(
     ("row", "status", "held"),
     [

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -148,28 +148,18 @@ async def test_a_large_fleet_does_not_hold_up_the_loop() -> None:
         }
         for number in range(6000)
     ]
-    began = time.perf_counter()
+    body = json.dumps({"droplets": rows}).encode()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    began = time.thread_time()
     told = tell_apart(rows)
-    alone_seconds = time.perf_counter() - began
-    longest_seconds = 0.0
-
-    async def watch() -> None:
-        nonlocal longest_seconds
-        while True:
-            before = time.perf_counter()
-            await asyncio.sleep(0)
-            longest_seconds = max(longest_seconds, time.perf_counter() - before)
-
-    async def answer(request: web.Request) -> web.Response:
-        first = 200 * int(request.query.get("page", 0))
-        following = f"{request.scheme}://{request.host}/v2/droplets?page={first // 200 + 1}"
-        links = {"pages": {"next": following}} if first + 200 < len(rows) else {}
-        return web.json_response({"droplets": rows[first : first + 200], "links": links})
-
+    alone_seconds = time.thread_time() - began
     app = web.Application()
     app.router.add_get("/v2/droplets", answer)
     async with serving(app) as url:
-        watching = asyncio.create_task(watch())
+        # Of this thread's own work: what others do to the machine meanwhile is not in it.
+        began = time.thread_time()
         assert await list_droplets(url, "token") == told
-        watching.cancel()
-    assert longest_seconds < alone_seconds / 2
+        assert time.thread_time() - began < alone_seconds / 2

@@ -203,7 +203,9 @@ class Machine:
         """
         self.check("systemd-sysusers", str(UNITS / "sysusers.conf"))
         rule = UNITS / POLKIT_RULES.name
-        self.check("install", "-D", "--mode=644", str(rule), str(POLKIT_RULES))
+        # In one step, as polkit reads the folder anew at once: a rule that it may not read yet is left out.
+        self.check("install", "-D", "--mode=644", str(rule), f"{POLKIT_RULES}.new")
+        self.check("mv", f"{POLKIT_RULES}.new", str(POLKIT_RULES))
         # The daemon's user must reach the interpreter, and root's home is closed to others.
         for folder in Path(sys.base_prefix).parents:
             self.check("chmod", "a+x", str(folder))

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,21 @@ class SpotMachine:
         """Return what the unit has logged, for a person who reads why a test failed."""
         return self.machine.journal(unit)
 
-    def wait(self, unit: str, state: str, seconds: float) -> float:
-        """Wait until the unit is in `state`, and return how long that took."""
-        both = f"{self.log()}\n{self.log(unit)}"
-        return wait_until(lambda: self.state(unit) == state, seconds, f"{unit} to be {state}\n{both}")
+    def wait_for(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait until `condition` holds.
+
+        Raises:
+            AssertionError: it did not within `seconds`; says what the units have logged up to then.
+        """
+        try:
+            wait_until(condition, seconds, what)
+        except AssertionError as error:
+            jobs = self.machine.run("systemctl", "list-jobs").stdout
+            raise AssertionError(f"{error}\n{jobs}\n{self.log(TRAIN)}\n{self.log()}") from error
+
+    def wait(self, unit: str, state: str, seconds: float) -> None:
+        """Wait until the unit is in `state`."""
+        self.wait_for(lambda: self.state(unit) == state, seconds, f"{unit} to be {state}")
 
     def events(self) -> list[dict[str, Any]]:
         """Return the rows of the daemon's journal."""

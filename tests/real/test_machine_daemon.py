@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.real.machine import ROOT
-from tests.real.namespace import wait_until
 from tests.real.spot_machine import BASH_TRAINER, DRAINING, FLAG, TRAIN, WATCH, SpotMachine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -36,7 +35,7 @@ def test_the_start_returns_once_the_daemon_watches(spot: SpotMachine) -> None:
     )
     with spot.machine.begin("systemctl", "start", WATCH, TRAIN) as start:
         try:
-            wait_until(lambda: spot.state(WATCH) == "activating", 10, "the start")
+            spot.wait_for(lambda: spot.state(WATCH) == "activating", 10, "the start")
             with pytest.raises(subprocess.TimeoutExpired):
                 start.wait(1.5)
             assert spot.state(TRAIN) == "inactive"
@@ -69,12 +68,12 @@ def test_a_daemon_lost_between_notice_and_stop(
     )
     spot.spotwatch("trigger", "stop", "--deadline", "30s")
     given_at = time.monotonic()
-    wait_until((spot.run_dir / "progress").exists, 10, f"the save of a flush\n{spot.log()}")
-    wait_until(lambda: not spot.is_there(FLAG), 10, "the trainer's answer")
+    spot.wait_for((spot.run_dir / "progress").exists, 10, "the save of a flush")
+    spot.wait_for(lambda: not spot.is_there(FLAG), 10, "the trainer's answer")
     (before,) = spot.plans()
     first = spot.main_pid(WATCH)
     harm(spot)
-    wait_until(
+    spot.wait_for(
         lambda: spot.main_pid(WATCH) not in {0, first} and spot.state(WATCH) == "active", 15, "a successor"
     )
     (after,) = spot.plans()
@@ -94,8 +93,8 @@ def test_restart_and_upgrade_in_a_two_hour_window(spot: SpotMachine) -> None:
     _install(package, "1.0.0")
     spot.set_up(BASH_TRAINER, watch=f"Environment=PYTHONPATH=/{_PACKAGE}\n")
     spot.spotwatch("trigger", "stop", "--deadline", "2h")
-    wait_until((spot.run_dir / "progress").exists, 10, f"the save of a flush\n{spot.log()}")
-    wait_until(lambda: spot.orders()[0]["answer"] == "acknowledged", 10, "the trainer's answer")
+    spot.wait_for((spot.run_dir / "progress").exists, 10, "the save of a flush")
+    spot.wait_for(lambda: spot.orders()[0]["answer"] == "acknowledged", 10, "the trainer's answer")
     before, trainer = spot.status(), spot.main_pid()
     assert before["spotwatch"] == "1.0.0"
     assert before["plan"]["stop"]["at"] is not None
@@ -116,7 +115,7 @@ def test_restart_and_upgrade_in_a_two_hour_window(spot: SpotMachine) -> None:
     assert not spot.is_there(DRAINING)
     assert not spot.is_there(FLAG)
     spot.spotwatch("trigger", "clear")
-    wait_until(lambda: spot.status()["cases"] == [], 10, "the end of the case")
+    spot.wait_for(lambda: spot.status()["cases"] == [], 10, "the end of the case")
     assert spot.main_pid() == trainer
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.namespace import wait_until
 from tests.real.spot_machine import BASH_TRAINER, DRAINING, TRAIN, WATCH, SpotMachine, number_in
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -59,7 +58,7 @@ def slow(spot: SpotMachine) -> str:
 
 
 def _train_for_a_while(spot: SpotMachine) -> None:
-    wait_until(lambda: number_in(spot.run_dir / "progress") >= 10, 20, f"a save\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: number_in(spot.run_dir / "progress") >= 10, 20, "a save")
 
 
 def test_a_reboot_ends_the_stop_that_was_in_force(spot: SpotMachine) -> None:
@@ -73,7 +72,7 @@ def test_a_reboot_ends_the_stop_that_was_in_force(spot: SpotMachine) -> None:
 
     spot.machine.reboot()
     spot.wait(TRAIN, "active", 20)
-    wait_until(lambda: spot.state(WATCH) == "active", 20, f"the daemon\n{spot.log()}")
+    spot.wait_for(lambda: spot.state(WATCH) == "active", 20, "the daemon")
     document = spot.status()
     assert document["boot_id"] != boot
     assert (document["cases"], document["draining"]) == ([], False)
@@ -119,13 +118,13 @@ def test_a_stop_that_is_cut_short(spot: SpotMachine, slow: str, lines: str, resu
     spot.set_up(slow, train=lines)
     _train_for_a_while(spot)
     spot.spotwatch("trigger", "stop")
-    wait_until((spot.run_dir / "saving").exists, 20, f"the last save\n{spot.log()}")
+    spot.wait_for((spot.run_dir / "saving").exists, 20, "the last save")
     earlier = number_in(spot.run_dir / "progress")
     is_whole = result == "success"
     if is_whole:
         # Whoever still saves has answered nothing, although the daemon may not look at the process.
         assert [order["answer"] for order in spot.orders()] == [None]
-    wait_until(lambda: spot.state(TRAIN) in {"inactive", "failed"}, 20, f"a stop\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: spot.state(TRAIN) in {"inactive", "failed"}, 20, "a stop")
     assert spot.machine.show(TRAIN, "Result", "ExecMainStatus") == {
         "Result": result,
         "ExecMainStatus": status,
@@ -134,7 +133,7 @@ def test_a_stop_that_is_cut_short(spot: SpotMachine, slow: str, lines: str, resu
     assert (saved > earlier) if is_whole else (saved == earlier)
     spot.spotwatch("trigger", "clear")
     spot.wait(TRAIN, "active", 20)
-    wait_until(lambda: _starts(spot.run_dir) == [0, saved], 10, "the new start")
+    spot.wait_for(lambda: _starts(spot.run_dir) == [0, saved], 10, "the new start")
 
 
 def _starts(folder: Path) -> list[int]:

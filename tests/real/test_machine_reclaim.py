@@ -7,7 +7,6 @@ import itertools
 
 import pytest
 
-from tests.real.namespace import wait_until
 from tests.real.spot_machine import DRAINING, FLAG, TORCH_TRAINER, TRAIN, SpotMachine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -26,7 +25,7 @@ def test_a_reclaim_by_the_cloud(spot: SpotMachine) -> None:
     spot.play("aws", "--notice-after=1h")
     spot.wait(TRAIN, "active", 30)
     assert not spot.is_there(DRAINING)
-    wait_until(lambda: len(spot.trace()) > len(first), 60, f"a trainer that goes on\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: len(spot.trace()) > len(first), 60, "a trainer that goes on")
     steps, pids = zip(*spot.trace(), strict=True)
     assert list(steps) == list(range(1, len(steps) + 1))
     assert len(list(itertools.groupby(pids))) == 2
@@ -42,7 +41,7 @@ def _go_down(spot: SpotMachine, *, is_root: bool = False) -> None:
     """Let the daemon find the cloud, and follow its reclaim up to a trainer that has saved and stopped."""
     spot.play("aws", "--notice-after=1h")
     spot.set_up(TORCH_TRAINER, settings=_SETTINGS, is_root=is_root)
-    wait_until(lambda: len(spot.trace()) >= 10, 60, f"a trainer that trains\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: len(spot.trace()) >= 10, 60, "a trainer that trains")
     assert [provider["name"] for provider in spot.status()["providers"]] == ["aws", "file"]
 
     spot.play("aws", "--notice-after=1s", "--window=30s")
@@ -51,7 +50,7 @@ def _go_down(spot: SpotMachine, *, is_root: bool = False) -> None:
         "Result": "success",
         "ExecMainStatus": "75",
     }
-    wait_until(lambda: bool(spot.orders()[-1]["answer"]), 10, f"an answer\n{spot.log()}")
+    spot.wait_for(lambda: bool(spot.orders()[-1]["answer"]), 10, "an answer")
     assert [(order["do"], order["answer"]) for order in spot.orders()] == [
         ("flush", "durable"),
         ("stop", "durable"),
@@ -67,7 +66,7 @@ def _refuses_to_start(spot: SpotMachine) -> None:
     spot.machine.check(
         *("systemd-run", "--quiet", "--on-active=10ms", "--timer-property=AccuracySec=1ms", f"--unit={TRAIN}")
     )
-    wait_until(
+    spot.wait_for(
         lambda: spot.machine.show(TRAIN, "ConditionTimestampMonotonic") != asked, 10, "the timer to try it"
     )
     assert spot.machine.show(TRAIN, "ActiveState", "ConditionResult") == {

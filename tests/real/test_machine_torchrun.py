@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from tests.real.machine import ROOT
-from tests.real.namespace import wait_until
 from tests.real.spot_machine import DRAINING, TRAIN, SpotMachine
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -36,7 +35,7 @@ def test_ranks_stopped_by_the_units_own_job(spot: SpotMachine) -> None:
     }
     first = len(spot.trace())
     spot.spotwatch("trigger", "clear")
-    wait_until(lambda: len(spot.trace()) >= first + 20, 90, f"ranks that go on\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: len(spot.trace()) >= first + 20, 90, "ranks that go on")
     spot.machine.check("systemctl", "stop", TRAIN)
     _is_whole(spot)
 
@@ -44,17 +43,17 @@ def test_ranks_stopped_by_the_units_own_job(spot: SpotMachine) -> None:
 def test_ranks_told_one_by_one(spot: SpotMachine) -> None:
     """The launcher then fails by itself, and systemd would start it again; `draining` is what forbids it."""
     _stop(spot, target='leaves = "always"\n', shipped=("processes.conf",))
-    wait_until(lambda: spot.state(TRAIN) == "inactive", 10, f"a start that is refused\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: spot.state(TRAIN) == "inactive", 10, "a start that is refused")
     assert spot.machine.show(TRAIN, "ConditionResult") == {"ConditionResult": "no"}
 
 
 def _stop(spot: SpotMachine, *, target: str = "", shipped: tuple[str, ...] = ()) -> None:
     """Train for a second, order a stop, and wait until it is durable and the launcher has left."""
     spot.set_up(_TORCHRUN, settings=_SETTINGS, target=target, shipped=shipped)
-    wait_until(lambda: len(spot.trace()) >= 20, 90, f"ranks that train\n{spot.log(TRAIN)}")
+    spot.wait_for(lambda: len(spot.trace()) >= 20, 90, "ranks that train")
     spot.spotwatch("trigger", "stop", "--deadline", "2m")
-    wait_until(lambda: spot.main_pid() == 0, 60, f"a stop\n{spot.log()}\n{spot.log(TRAIN)}")
-    wait_until(lambda: bool(spot.orders()[-1]["answer"]), 10, f"an answer\n{spot.log()}")
+    spot.wait_for(lambda: spot.main_pid() == 0, 60, "a stop")
+    spot.wait_for(lambda: bool(spot.orders()[-1]["answer"]), 10, "an answer")
     assert [(order["do"], order["answer"]) for order in spot.orders()] == [("stop", "durable")]
     assert spot.is_there(DRAINING)
     _is_whole(spot)

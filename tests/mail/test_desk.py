@@ -62,9 +62,11 @@ class Slow(frozenset[str]):
     """Names that take as long to look through as somebody else likes: what a hostile text costs, played."""
 
     gate: threading.Event
+    begun: threading.Event
 
     def __iter__(self) -> Iterator[str]:
         """Wait for the gate."""
+        self.begun.set()
         self.gate.wait(15)
         return super().__iter__()
 
@@ -162,7 +164,7 @@ async def test_many_at_once_are_judged_one_by_one() -> None:
 def slow() -> tuple[Droplet, threading.Event]:
     """Return a Droplet with whom the understanding of a mail lasts until the event."""
     names = Slow({"spot-trainer-01"})
-    names.gate = threading.Event()
+    names.gate, names.begun = threading.Event(), threading.Event()
     return Droplet(droplet_id=OURS, names=names), names.gate
 
 
@@ -221,6 +223,35 @@ async def test_a_large_genuine_mail_is_not_kept_waiting_by_many_small_ones() -> 
     assert (await large).evidence is Evidence.STRONG
     await asyncio.gather(*flood)
     assert ends.index("large") < 20
+
+
+async def test_what_is_not_proven_is_not_begun_while_a_signature_is_checked() -> None:
+    """What can only flush takes no time from what may be the one genuine mail of a flood."""
+    keys = Known()
+    made = desk(keys, limit_seconds=60.0)
+    first, second = Slow({"spot-trainer-01"}), Slow({"spot-trainer-01"})
+    for names in (first, second):
+        names.gate, names.begun = threading.Event(), threading.Event()
+    second.gate.set()
+    raw = delivered(plain(sent_at=SENT), received_at=NOW)
+    forgeries = []
+    async with asyncio.timeout(15):
+        for names, is_there in ((first, first.begun.is_set), (second, lambda: bool(made._rest._waiting))):
+            droplet = Droplet(droplet_id=OURS, names=names)
+            forgeries.append(asyncio.create_task(made.consider(raw, [droplet], NOW)))
+            while not is_there():  # noqa: ASYNC110 - no event of ours
+                await asyncio.sleep(0.01)
+        keys.gate.clear()
+        mail = asyncio.create_task(consider(made, genuine(sent_at=SENT)))
+        while not keys.inside:  # noqa: ASYNC110 - no event of ours
+            await asyncio.sleep(0.01)
+        first.gate.set()
+        await forgeries[0]
+    assert not second.begun.is_set()
+    keys.gate.set()
+    assert (await mail).evidence is Evidence.STRONG
+    await forgeries[1]
+    assert second.begun.is_set()
 
 
 async def test_unproven_mails_that_nobody_can_read_are_one_flush() -> None:

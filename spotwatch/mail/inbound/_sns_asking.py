@@ -8,6 +8,8 @@ of those that have brought a genuine message. It asks nobody.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
@@ -25,6 +27,7 @@ MISSING_SECONDS = 120.0
 """How long a file that the host does not have is not asked for."""
 _MAX_MISSING = 256
 _MAX_KNOWN = 64
+_HERE = "here"
 
 
 class Asking:
@@ -61,7 +64,8 @@ class Asking:
             self._asked.popleft()
         network = _network(peer)
         is_known = network in self._known
-        if sum(one == network for _, one in self._asked) >= MAX_FOR_NETWORK:
+        # Behind a proxy that is not asked whom it speaks for, all come from here.
+        if network != _HERE and sum(one == network for _, one in self._asked) >= MAX_FOR_NETWORK:
             raise Unavailable(f"{MAX_FOR_NETWORK} certificates were asked for within a minute for {network}")
         most = MAX_FOR_KNOWN if is_known else MAX_FOR_STRANGERS
         if sum((one in self._known) == is_known for _, one in self._asked) >= most:
@@ -86,5 +90,8 @@ class Asking:
 
 
 def _network(peer: str) -> str:
-    """Return who counts as one: a network of which each part is cheap."""
-    return networks(peer)[1]
+    """Return who counts as one: a network of which each part is cheap; this machine, if nobody knows."""
+    with contextlib.suppress(ValueError):
+        if not ipaddress.ip_address(peer).is_loopback:
+            return networks(peer)[1]
+    return _HERE

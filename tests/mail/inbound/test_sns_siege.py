@@ -96,6 +96,16 @@ async def test_one_stranger_does_not_keep_the_first_message_away() -> None:
     assert isinstance(await bench.send(good(), AMAZON), Delivery)
 
 
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", ""])
+async def test_behind_a_proxy_that_hides_who_asks_ten_a_minute_do_not_either(peer: str) -> None:
+    """All look alike there, so that no share of one network can be kept from the others."""
+    bench = Bench()
+    await bench.siege([peer], 10)
+    assert isinstance(await bench.send(good(), peer), Delivery)
+    await bench.siege([peer], 100)
+    assert len(bench.asked) <= 2 * MAX_FOR_STRANGERS
+
+
 @pytest.mark.hostile(27)
 async def test_many_strangers_do_not_keep_a_new_certificate_of_a_known_network_away() -> None:
     """They use up their own share only, and Amazon signs with another certificate one day."""

@@ -70,10 +70,10 @@ def _back(words: Words, around: Around) -> tuple[MailClass, str] | None:
             return _UNCLEAR, f"it says both {cancel.name} and {against}"
         if words.is_hedged:
             return _UNCLEAR, f"{cancel.name}, but {words.is_hedged} also with a condition or an exception"
-        return _taken_back(_CANCEL, cancel.name, words, around)
+        return _taken_back(_CANCEL, cancel, words, around)
     if not words.corrections or not around.states_time:
         return None
-    found = _taken_back(_CORRECTION, words.corrections[0].name, words, around)
+    found = _taken_back(_CORRECTION, words.corrections[0], words, around)
     if words.is_hedged:
         found = _UNCLEAR, f"{words.corrections[0].name}, but also {words.is_hedged}"
     # In doubt a mail that tells of a reclaim is that, at the earliest of its times.
@@ -114,8 +114,9 @@ def _doubt(words: Words, told: tuple[Said, ...], around: Around) -> str:
     return "it states a time that is days ahead, and no other" if around.states_far else ""
 
 
-def _taken_back(mail_class: MailClass, why: str, words: Words, around: Around) -> tuple[MailClass, str]:
-    kind = words.doubts[0].name if words.doubts else ""
+def _taken_back(mail_class: MailClass, said: Said, words: Words, around: Around) -> tuple[MailClass, str]:
+    why = said.name
+    kind = words.doubts[0].name if words.doubts else words.doubt_of(said)
     if kind or (_other(words.own) and not around.names_ours):
         return _UNCLEAR, f"it says both {why} and {kind or _other(words.own)}"
     if not around.is_taken_back_for_all:

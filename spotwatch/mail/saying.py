@@ -79,6 +79,8 @@ def read_words(mail: Mail, patterns: Patterns) -> Words:
         doubts=tuple(doubts),
         spared=(*found.spared(), *_spared_rows(of_text.rows, by_says)),
         is_in_subject=any(says in _OF_RECLAIMS for says in subject_said.own),
+        is_end_in_subject=any(says in _OF_RECLAIMS - {TOPIC} for says in subject_said.own),
+        unknown=tuple(found.unknown()),
         sender=next(
             (p.name for p in patterns.ordered if p.where == "sender" and p.is_in(mail.sender[:UNLIMITED])), ""
         ),
@@ -266,6 +268,19 @@ class _Finding:
             for kind in (HANDED_ON, DOUBTFUL)
             if (pattern := _match(kind, statement, self._by_says)) is not None
         ]
+
+    def unknown(self) -> Iterator[int]:
+        """Yield the numbers of statements of the text that neither lead in a notice nor speak of one."""
+        for number, part in enumerate(self._parts):
+            if part.whole.paragraph == SUBJECT:
+                continue
+            kinds = (*_OF_RECLAIMS, _CORRECTION, LEAD)
+            leads = (lead for lead, _ in colons(part.whole.text))
+            if any(_match(kind, part.whole, self._by_says) for kind in kinds) or any(
+                _match(LABEL, Statement(text=lead[-UNLIMITED:], paragraph=0), self._by_says) for lead in leads
+            ):
+                continue
+            yield number
 
     def spared(self) -> Iterator[str]:
         """Yield the statements whose Droplets stay."""

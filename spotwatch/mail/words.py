@@ -74,6 +74,10 @@ class Words:
     """Statements whose Droplets stay; a row counts with its head."""
     is_in_subject: bool
     """The Subject, or the one answered, speaks of a reclaim, of its end, or of Spot Droplets."""
+    is_end_in_subject: bool
+    """It speaks of the end itself, not only of Spot Droplets."""
+    unknown: tuple[int, ...]
+    """The numbers of own statements of which no pattern knows that a notice may begin so."""
     sender: str
     """The pattern that knows the sender; empty: none."""
     is_reply: bool
@@ -97,11 +101,17 @@ class Words:
         """Tell whether somebody whom no pattern knows answers a mail that speaks of a reclaim."""
         return self.is_reply and not self.sender and bool(self.quotes)
 
+    def is_unknown_before(self, said: Said) -> bool:
+        """Tell whether something unknown stands before it, under a Subject that names Spot and no reclaim."""
+        return not self.is_end_in_subject and any(number < said.number for number in self.unknown)
+
     def doubt_of(self, said: Said) -> str:
         """Return the pattern for which `said` is not believed; empty: nothing before or around it says so.
 
         What follows in other paragraphs is the foot of a mail: it may speak of tickets, teams and prices.
         """
+        if self.is_unknown_before(said):
+            return "something unknown before it"
         return next(
             (
                 doubt.name

@@ -10,10 +10,10 @@ from itertools import cycle, islice
 import pytest
 
 from spotwatch.mail.classifying import Around, classify
-from spotwatch.mail.saying import MAX_STATEMENTS, read_words
 from spotwatch.mail.model import Mail, MailClass
 from spotwatch.mail.normalising import MAX_CHARACTERS
 from spotwatch.mail.patterns import default_patterns
+from spotwatch.mail.saying import MAX_STATEMENTS, read_words
 
 NAMED = Around(
     names_ours=True, quotes_ours=False, names_others=False, is_taken_back_for_all=True, states_time=True
@@ -238,7 +238,7 @@ def test_words_on_both_sides_of_a_cut_are_found() -> None:
     """A sentence without an end is looked at in pieces that overlap."""
     for length in range(300, 520):
         text = "x" * length + " your Spot Droplet a-1 will be reclaimed at noon " + "y" * 300
-        assert class_of(mail(text)) == "reclaim"
+        assert class_of(mail(text, subject="Your reclaim")) == "reclaim"
 
 
 @pytest.mark.hostile(44, 45)

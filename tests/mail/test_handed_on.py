@@ -23,3 +23,13 @@ def test_words_that_a_mail_hands_on_neither_stop_nor_cancel(subject: str, text: 
     for form in SUBJECTS:
         found = only(written(text.format(words), subject=form.format(subject)))
         assert follows(found) in ("flush", "ignored", "weak cancel")
+
+
+@pytest.mark.hostile(42, 48)
+@pytest.mark.parametrize("words", [RECLAIM, BY_NUMBER, CANCEL], ids=["name", "number", "cancel"])
+@pytest.mark.parametrize(("subject", "text"), pairs("unknown_frames.txt"))
+def test_under_a_subject_that_only_names_spot_nothing_unknown_may_stand_before(
+    subject: str, text: str, words: str
+) -> None:
+    """Nobody can list all the kinds of mails in which a stranger speaks."""
+    assert follows(only(written(text.format(words), subject=subject))) in ("flush", "ignored", "weak cancel")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import ConfigError
-from spotwatch.mail.saying import read_words
 from spotwatch.mail.patterns import MAX_FILE_BYTES, MAX_PATTERNS, default_patterns, load_patterns
 from spotwatch.mail.reading import read_mail
+from spotwatch.mail.saying import read_words
 
 
 def loaded(folder: Path, text: str) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def test_a_shutdown_lets_the_trainer_save_first(spot: SpotMachine, slow: str, *,
     _train_for_a_while(spot)
     spot.machine.reboot()
     spot.wait(TRAIN, "active", 20)
-    before, after = map(int, (spot.run_dir / "starts").read_text(encoding="ascii").split())
+    spot.wait_for(lambda: len(_starts(spot.run_dir)) == 2, 20, "the new start")
+    before, after = _starts(spot.run_dir)
     assert before == 0
     assert after >= 10
     assert (spot.run_dir / "saving").exists()

@@ -120,7 +120,7 @@ def when(
     received_at: datetime,
     is_correction: bool = False,
     first: str = "",
-    whole: str = "",
+    zone: str | None = None,
 ) -> When:
     """Return when a Droplet goes: the earliest plausible time that the text states, or the fall-back.
 
@@ -137,13 +137,13 @@ def when(
         received_at: aware.
         is_correction: the text also tells the time that no longer holds.
         first: what of the text says that the Droplet goes: a time in it counts before those in the rest.
-        whole: the mail, which may say elsewhere that its times are UTC; empty: `text` is all.
+        zone: what the mail says elsewhere that its times are in; None: only `text` may say so.
     """
     received_at = received_at.astimezone(UTC)
     issued_at = received_at if signed_at is None else min(signed_at, received_at)
     issued_at = max(issued_at, received_at - _OLDEST_MAIL).astimezone(UTC)
     latest = received_at + WINDOW
-    default = _zone_of_all(whole or text)
+    default = zone or zone_of_all(text)
     found = _stated(_flat(first), issued_at, is_correction=is_correction, default=default)
     if found is None or found.role != "time":
         found = _stated(_flat(text), issued_at, is_correction=is_correction, default=default) or found
@@ -187,7 +187,7 @@ def _flat(text: str) -> str:
     return plainly(" ".join(text[:MAX_CHARACTERS].split()))
 
 
-def _zone_of_all(text: str) -> str | None:
+def zone_of_all(text: str) -> str | None:
     """Return UTC where the mail says so of its times, and of no other zone; None: it does not."""
     said = _ALL_IN_UTC.search(text) or (_HEAD_IN_UTC.search(text) and not _ANOTHER_ZONE.search(text))
     return "UTC" if said else None

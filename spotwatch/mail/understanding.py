@@ -19,7 +19,7 @@ from spotwatch.mail.model import Droplet, Mail, MailClass, Mention, Reading
 from spotwatch.mail.patterns import Patterns
 from spotwatch.mail.saying import read_words
 from spotwatch.mail.telling import Telling
-from spotwatch.mail.times import MAX_CHARACTERS, When, when
+from spotwatch.mail.times import MAX_CHARACTERS, When, when, zone_of_all
 from spotwatch.mail.words import Said, Words
 
 _ALL_OF_THEM = re.compile(r"\b(?:all(?! other)|following|below|listed|these|those|affected)\b", re.IGNORECASE)
@@ -100,7 +100,8 @@ class _Timing:
         self._rest = "\n".join([s.text for s in words.statements if not is_of_another_deed(s.text)] + rows)[
             :MAX_CHARACTERS
         ]
-        self._all = words.own_text
+        self._zone = zone_of_all(words.own_text[:MAX_CHARACTERS])
+        self._of_rows: dict[int, When | None] = {}
 
     def of_all(self) -> When:
         """Return when the first of them goes."""
@@ -111,15 +112,18 @@ class _Timing:
 
     def of_row(self, droplet_id: int) -> When | None:
         """Return when one goes by a row of its own; None: none says so."""
-        rows = [row for row in self._telling.rows_of(droplet_id) if _TIME.search(row)]
-        found = [self._when("", f"reclaim | {row}") for row in rows[:3]]
-        return min((one for one in found if one.is_stated), key=lambda one: one.at, default=None)
+        if droplet_id not in self._of_rows:
+            rows = [row for row in self._telling.rows_of(droplet_id) if _TIME.search(row)]
+            found = [self._when("", f"reclaim | {row}") for row in rows[:3]]
+            stated = (one for one in found if one.is_stated)
+            self._of_rows[droplet_id] = min(stated, key=lambda one: one.at, default=None)
+        return self._of_rows[droplet_id]
 
     def _when(self, text: str, first: str) -> When:
         return when(
             text,
             first=first,
-            whole=self._all,
+            zone=self._zone,
             signed_at=self._signed_at,
             received_at=self._received_at,
             is_correction=self._is_correction,

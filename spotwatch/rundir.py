@@ -134,7 +134,9 @@ def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:
 def _mend_of(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return "; set runtime_dir, or ReadWritePaths= in the daemon's unit"
-    return "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "; make room there"
+    return "; another user has made it, remove it" if error.errno == errno.EACCES else ""
 
 
 def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:

@@ -40,7 +40,7 @@ def unit(**settings: object) -> Target:
 
 @pytest.mark.usefixtures("ordinary")
 async def test_who_is_allowed_has_nothing_in_the_way(systemd: Systemd) -> None:
-    """Both requests are called senseless, which systemd does only for whom it would obey; nothing is queued."""
+    """Both requests are called senseless, as only those are of whom systemd would obey; nothing is queued."""
     for verb, words in SENSELESS.items():
         systemd.refuses(verb, words)
     assert await foresee([unit()]) == []

@@ -27,7 +27,8 @@ async def ask_targets(machine: Machine) -> list[Finding]:
     try:
         looks = await machine.targets()
     except ConfigError as error:
-        return [fail(NAME, problem, "mend it in the configuration") for problem in error.problems]
+        pairs = (problem.partition("; ")[::2] for problem in error.problems)
+        return [fail(NAME, found, mend or "mend it in the configuration") for found, mend in pairs]
     if not looks:
         said = "none is configured: a trainer is told through order.json and the flag only, and never stopped"
         return [warn(NAME, said, _NONE_MEND)]

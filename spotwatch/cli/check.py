@@ -59,7 +59,7 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
     except ConfigError as error:
         # The daemon has refused the same, and may know more: its credentials went when it ended.
         last_words = asyncio.run(checks.ask_last_words()) if asked else []
-        _show([*asked, *checks.refused(error), *last_words], as_json=as_json)
+        _show([*asked, *last_words, *checks.refused(error)], as_json=as_json)
         context.exit(2)
     if sys.stderr.isatty() and not as_json:
         click.echo("asking the cloud, the trainer and the daemon; ten seconds at most", err=True)

@@ -32,7 +32,11 @@ def raise_limit() -> int:
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        # A filter of system calls forbids it: then it stays as it is, and a lack of files is said.
+        return soft
     return wanted
 
 

@@ -24,7 +24,8 @@ from spotwatch.safe_files import write_atomically
 
 _MEND_LIST = (
     "let the relay's key list the bucket as well (s3:ListBucket): without it what is missing looks like what "
-    "is forbidden, and nothing weak is written, which could displace a proven letter; check the clock, too"
+    "is forbidden, and nothing weak is written, which could displace a proven letter. After a rotation "
+    "of the key restart the relay; and check the clock"
 )
 _MEND_OTHERS = "look who else writes to the mailbox: its bucket is for the relays of one fleet alone"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from spotwatch.mail.mailbox import Address
 from spotwatch.mail.mailbox_keys import SigningKey
+from spotwatch.open_files import WANTED
 from spotwatch.webhooks import signed_headers
 from tests.mail.letters import OURS
 from tests.real.machine import UNITS, Machine
@@ -81,6 +83,10 @@ def test_the_relay_works_in_its_sandbox(installed: Machine) -> None:
         f"a letter\n{installed.journal(_UNIT)}",
     )
     assert "Traceback" not in installed.journal(_UNIT)
+    # systemd's soft limit is 1,024; the filter of system calls must not forbid more.
+    pid = installed.show(_UNIT, "MainPID")["MainPID"]
+    limits = installed.run("cat", f"/proc/{pid}/limits").stdout
+    assert re.search(rf"(?m)^Max open files +{WANTED} ", limits), limits
 
 
 def test_a_relay_that_is_killed_comes_back(installed: Machine) -> None:

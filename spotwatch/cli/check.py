@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  spotwatch check                                   before you rely on it; with sudo, where the daemon is root
+  spotwatch check                                   before you rely on it; with sudo, for the unit's daemon
   spotwatch check --provider aws --unit train       as `spotwatch run` would be started
   spotwatch check --json | jq '.checks[] | select(.result == "fail")'
 """
@@ -42,7 +42,7 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
     """Say whether a notice would end in a saved checkpoint here, and how to mend what is wrong.
 
     A line for each question: ok, warn (worth a look), fail (a notice or a save would be lost), skip. It takes
-    ten seconds at most and changes nothing.
+    ten seconds at most and changes nothing. Root becomes the user that spotwatch.service names.
 
     Exits 0 when nothing would fail, 1 when something would, 2 when the configuration is refused.
     """

@@ -225,7 +225,7 @@ def explain_refusal(said: str) -> str:
     """Return the line in which systemctl says why not, with what to do about it."""
     said, words = said.rstrip("."), said.lower()
     if "denied" in words or "authentication" in words:
-        return f"{said}; name the unit in {POLKIT_RULES}, or run the daemon as root"
+        return f"{said}; name the unit in {POLKIT_RULES} (polkit reads it), or run the daemon as root"
     if "polkit" in words:
         return f"{said}; install and start polkit, or run the daemon as root"
     if "connect to bus" in words:

@@ -156,7 +156,8 @@ def test_without_an_answer_from_dns_it_flushes_and_is_expected_again() -> None:
     unknown = Proof(result=Proven.UNKNOWN)
     found = only(written(), unknown)
     assert (follows(found), found.is_temporary) == ("flush", True)
-    assert missing(found) == ["its signature is not checked yet, for DNS did not answer or the clock is not set"]
+    why = "its signature is not checked yet, for DNS did not answer or the clock is not set"
+    assert missing(found) == [why]
     assert not only(written("Your invoice"), unknown).is_temporary
 
 

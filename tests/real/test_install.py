@@ -148,7 +148,7 @@ def test_the_page_from_install_to_removal(reader: _Reader) -> None:
     machine.check("chown", "trainer", "/srv/train")
     reader.type("sudo systemctl daemon-reload")
     assert reader.type("sudo systemctl enable --now spot-train").returncode == 0
-    assert "\nfail" not in reader.type("sudo -u spotwatch spotwatch check").stdout
+    assert "\nfail" not in reader.type("sudo spotwatch check").stdout
 
     _rehearse(reader)
 

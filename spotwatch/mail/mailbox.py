@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a relay tells its Droplets through a mailbox, to whom, and what of it is in force.
 
-An object of the mailbox states what is in force for one address: the newest letter of each kind of evidence,
-so that a weak one never displaces a strong one. It is all that a Droplet sees, which may have read an older
-one or none: so a letter says, too, what those before it have called off. It does not know how a letter is
-written, signed or sent.
+An object of the mailbox holds the proven letters to one address, each by itself, and the newest weak one,
+which never displaces them. It is all that a Droplet sees, which may have read an older one or none, and judges
+what the letters come to as it does with mails. It does not know how a letter is written, signed or sent.
 """
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ from spotwatch.model import Evidence
 
 EXPIRES_AFTER = timedelta(hours=6)
 """After the deadline: long enough for a Droplet that was off, and for nothing to be told of a later one."""
+
+MAX_STRONG = 6
+"""Proven letters of one object; of more the newest count, by the dates of their mails."""
 
 LetterEvent = Literal["reclaim", "cancel", "correction"]
 
@@ -74,8 +76,6 @@ class Letter:
     """By `message_of` what the mail is known by: the same for each copy of it."""
     detail: str = ""
     """One line for people."""
-    superseded_at: datetime | None = None
-    """Of a reclaim: what was issued until then was called off or corrected; None: nothing was."""
     letter_id: str = ""
     """Stable over each writing; empty: not signed yet."""
 
@@ -94,40 +94,36 @@ def expiry(at: datetime | None, issued_at: datetime) -> datetime:
 
 
 def join(known: Sequence[Letter], new: Letter, *, now: datetime) -> tuple[Letter, ...]:
-    """Return what is in force once `new` is told too: at most one letter of each kind of evidence.
+    """Return what an object holds once `new` is told too, the oldest mail first and the weak letter last.
 
-    The newest counts, by the date of its mail. Among reclaims the earliest time does, but for a correction,
-    and for a mail written after that time had passed: then the Droplet is still there, and goes another time.
-    What is weak has a date and a time that anybody may have written: of two such reclaims the one that came
-    last counts, or else a forged one could keep all others from being heard.
+    Proven letters stand side by side: a second notice with a later time must outlive the first, and a cancel
+    ends only what was written before it; that is for the Droplet to judge. What is weak has a date and a time
+    that anybody may have written: of two such reclaims the one that came last counts, or else a forged one
+    could keep all others from being heard.
     """
     kept = [one for one in known if one.expires_at > now]
-    rival = next((one for one in kept if one.evidence is new.evidence), None)
-    others = tuple(one for one in kept if one.evidence is not new.evidence)
-    return (*others, new if rival is None else _joined(rival, new))
+    strong = [one for one in kept if one.evidence is Evidence.STRONG]
+    weak = next((one for one in kept if one.evidence is Evidence.WEAK), None)
+    if new.evidence is Evidence.WEAK:
+        weak = new if weak is None else _newer_weak(weak, new)
+    elif not any(_is_copy(one, new) for one in strong):
+        strong.append(new)
+    strong.sort(key=lambda one: one.issued_at)
+    return (*strong[-MAX_STRONG:], *([] if weak is None else [weak]))
 
 
-def _joined(known: Letter, new: Letter) -> Letter:
-    is_same = bool(new.message) and new.message == known.message and new.event == known.event
-    if new.evidence is Evidence.WEAK and "cancel" not in (known.event, new.event):
+def _is_copy(one: Letter, other: Letter) -> bool:
+    """Tell whether both are of one mail, whichever service brought it."""
+    if one.message or other.message:
+        return (one.event, one.message) == (other.event, other.message)
+    return (one.event, one.at, one.issued_at) == (other.event, other.at, other.issued_at)
+
+
+def _newer_weak(known: Letter, new: Letter) -> Letter:
+    if "cancel" not in (known.event, new.event):
+        is_same = bool(new.message) and _is_copy(known, new)
         return known if is_same else _changed(new, issued_at=max(new.issued_at, known.issued_at))
-    if is_same or new.issued_at < known.issued_at:
-        earlier, later = new, known
-    else:
-        earlier, later = known, new
-    if later.event != "reclaim":
-        return later
-    ends = [letter.superseded_at for letter in (earlier, later) if letter.superseded_at is not None]
-    if earlier.event != "reclaim":
-        ends.append(earlier.issued_at)
-    at = later.at
-    if later.superseded_at is not None and earlier.issued_at <= later.superseded_at:
-        # A second copy of what was called off, late and by another way, says nothing of what came after.
-        return later
-    if earlier.event != "cancel" and earlier.at is not None and at is not None:
-        at = at if later.issued_at > earlier.at else min(earlier.at, at)
-    # A later expiry than needed is harmless; an earlier one could end a notice that is in force.
-    return _changed(later, at=at, superseded_at=max(ends, default=None))
+    return known if _is_copy(known, new) or new.issued_at < known.issued_at else new
 
 
 def _changed(letter: Letter, **parts: Any) -> Letter:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 from spotwatch.errors import Malformed
-from spotwatch.mail.mailbox import EXPIRES_AFTER, Address, Heartbeat, Letter, LetterEvent
+from spotwatch.mail.mailbox import EXPIRES_AFTER, MAX_STRONG, Address, Heartbeat, Letter, LetterEvent
 from spotwatch.mail.mailbox_keys import PublicKey, SigningKey, is_signed
 from spotwatch.model import Evidence, to_rfc3339
 from spotwatch.untrusted import printable, read_moment, read_object, read_text
@@ -26,9 +26,9 @@ VERSION = 1
 MAX_OBJECT_BYTES = 64 * 1024
 
 _MAX_ID = 2**53
-_MAX_LETTERS = 8
-# As many again are left for our own: one of each kind of evidence.
-_MAX_OTHERS = _MAX_LETTERS - len(Evidence)
+_MAX_LETTERS = 16
+# The rest is for our own: the strong ones and a weak one.
+_MAX_OTHERS = _MAX_LETTERS - MAX_STRONG - 1
 _MAX_OTHERS_CHARS = 4096
 _MAX_DETAIL_CHARS = 200
 _MAX_INTERVAL_SECONDS = 86400.0
@@ -68,7 +68,7 @@ def write_letters(
 
 def pack(letter: Letter) -> dict[str, Any]:
     """Return what is written of a letter, and can be read again by `unpack`."""
-    row: dict[str, Any] = {
+    return {
         "version": VERSION,
         "event": letter.event,
         "droplet_id": letter.to.droplet_id,
@@ -80,9 +80,6 @@ def pack(letter: Letter) -> dict[str, Any]:
         "message": letter.message,
         "detail": letter.detail[:_MAX_DETAIL_CHARS],
     }
-    if letter.superseded_at is not None:
-        row["superseded_at"] = to_rfc3339(letter.superseded_at)
-    return row
 
 
 def unpack(row: dict[str, Any], *, now: datetime) -> Letter:
@@ -270,7 +267,6 @@ def _read_letter(
         expires_at=expires_at,
         evidence=Evidence(evidence) if is_strong else Evidence.WEAK,
         message=printable(read_text(row, "message"), 64),
-        superseded_at=read_moment(row, "superseded_at"),
         detail=printable(read_text(row, "detail"), _MAX_DETAIL_CHARS),
         letter_id=letter_id,
     )

@@ -86,14 +86,13 @@ class Inbox:
         self._state.changed()
         if claim.evidence is Evidence.WEAK:
             return self._take_weak(claim)
-        has_ended = self._supersede(claim)
         if claim.event == "cancel":
             has_changed = self._cancel(claim)
         elif claim.event == "correction":
             has_changed = self._correct(claim)
         else:
             has_changed = self._strong.put(claim, self._owner)
-        return "accepted" if has_changed or has_ended else "duplicate"
+        return "accepted" if has_changed else "duplicate"
 
     def is_before_us(self, moment: datetime, *, booted_at: datetime) -> bool:
         """Tell whether `moment` lies before this boot, and before all that is known of this Droplet.
@@ -128,15 +127,6 @@ class Inbox:
         if self._strong.notice is not None:
             return "refused"
         return "accepted" if has_ended else "duplicate"
-
-    def _supersede(self, claim: Claim) -> bool:
-        """Make up for a cancel or correction that nobody told us of; tell whether it has ended anything."""
-        moment = claim.superseded_at
-        return (
-            moment is not None
-            and self._take_back_until(moment)
-            and self._strong.retract(moment, self._owner, now=claim.received_at)
-        )
 
     def _cancel(self, claim: Claim) -> bool:
         is_overtaken = not self._strong.is_older_than(claim.signed_at)

@@ -37,5 +37,4 @@ def claim_of(letter: Letter, *, droplet_id: int, now: datetime, is_before_us: bo
         detail=escape(letter.detail),
         # A letter of a later version does not say of which mail it is.
         message=letter.message or letter.letter_id,
-        superseded_at=letter.superseded_at if is_strong else None,
     )

@@ -38,8 +38,6 @@ class Claim:
     detail: str = ""
     message: str = ""
     """What the message is known by, however often and by whichever way it comes; empty: by nothing."""
-    superseded_at: datetime | None = None
-    """What was signed until then was called off or corrected before this was said; None: nothing was."""
 
     @property
     def deadline(self) -> datetime:

@@ -154,7 +154,6 @@ def _with(said: Sequence[Claim], claim: Claim) -> tuple[Claim, ...]:
         signed_at=as_kept(claim.signed_at),
         received_at=as_kept(claim.received_at),
         message="",
-        superseded_at=None,
     )
     claims = [*(one for one in said if one not in same), kept]
     if len(claims) > _MAX_CLAIMS:

@@ -33,7 +33,7 @@ Those with weak letters only may fill a quarter of it.
 """
 
 _VERSION = 2
-_MAX_BYTES = 32 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _AT_ONCE_SECONDS = 3.0

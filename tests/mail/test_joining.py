@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotwatch.mail.mailbox import Address, Letter, LetterEvent, expiry, join
+from spotwatch.mail.mailbox import MAX_STRONG, Address, Letter, LetterEvent, expiry, join
 from spotwatch.mail.mailbox_form import read_letters, write_letters
 from spotwatch.providers._do_inbox import Inbox
 from spotwatch.providers._do_letters import claim_of
@@ -104,17 +104,36 @@ def test_a_droplet_that_polls_rarely_knows_what_one_does_that_polls_always(
     assert polled(letters, seen) == polled(letters, set(range(1, 7)))
 
 
-@pytest.mark.parametrize("evidence", ["strong", "weak"])
 @pytest.mark.parametrize(("at", "issued"), [(-15, -45), (-90, -200), (-300, -330)])
-def test_a_time_that_has_passed_says_nothing_of_the_next(
-    evidence: Literal["strong", "weak"], at: float, issued: float
-) -> None:
-    """The Droplet has outlived it, and is told when it goes now."""
-    old, new = told("reclaim", at, issued, evidence), told("reclaim", 115, -1, evidence)
-    for order in ([old, new], [new, old]) if evidence == "strong" else ([old, new],):
-        (made,) = joined(order)
-        assert (made.at, made.issued_at) == (minutes(115), minutes(-1))
-        assert claim_of(made, droplet_id=OURS, now=EPOCH) is not None
+def test_a_time_that_has_passed_says_nothing_of_the_next(at: float, issued: float) -> None:
+    """The Droplet has outlived it, and is told when it goes now, in whichever order the mails came."""
+    old, new = strong(("reclaim", at, issued), ("reclaim", 115, -1))
+    for order in ([old, new], [new, old]):
+        assert new.message in {one.message for one in joined(order)}
+        assert polled(order, {1}) == 115
+
+
+def test_a_second_notice_outlives_the_first() -> None:
+    """Written before the first time has passed, and naming a later one: when the first is over, it counts."""
+    made = Inbox(None)
+    made.belong_to(OURS)
+    for one in joined(strong(("reclaim", 30, -5), ("reclaim", 110, -1))):
+        claim = claim_of(one, droplet_id=OURS, now=EPOCH)
+        assert claim is not None
+        made.take(claim)
+    assert [notice.deadline for notice in made.notices] == [minutes(30)]
+    made.expire(minutes(45))
+    assert [notice.deadline for notice in made.notices] == [minutes(110)]
+
+
+def test_no_more_proven_letters_than_an_object_has_room_for() -> None:
+    """The newest count, and beside them the weak one."""
+    many = strong(*(("reclaim", 30.0 + number, float(number)) for number in range(20)))
+    held = joined([*many, told("reclaim", 110, 30, "weak")], now=minutes(25))
+    assert [one.message for one in held] == [
+        *(one.message for one in many[-MAX_STRONG:]),
+        "reclaim30",
+    ]
 
 
 def test_no_date_of_a_weak_letter_keeps_the_next_from_being_told() -> None:
@@ -123,15 +142,3 @@ def test_no_date_of_a_weak_letter_keeps_the_next_from_being_told() -> None:
     (made,) = joined([forged, genuine])
     assert (made.message, made.at) == (genuine.message, genuine.at)
     assert joined([forged, genuine, genuine]) == (made,)
-
-
-def test_what_was_called_off_is_written_and_read() -> None:
-    """Only where something was, so that what is in force keeps its name."""
-    plain = joined(strong(("reclaim", 30, -5)))
-    assert plain[0].superseded_at is None
-    (made,) = joined(strong(("reclaim", 30, -5), ("cancel", None, -3), ("reclaim", 110, -1)))
-    assert made.superseded_at == minutes(-3)
-    (later,) = joined(
-        strong(("reclaim", 30, -5), ("cancel", None, -3), ("reclaim", 110, -2), ("reclaim", 100, -1))
-    )
-    assert (later.superseded_at, later.at) == (minutes(-3), minutes(100))

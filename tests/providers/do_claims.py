@@ -33,7 +33,6 @@ def claim(
     signed: float = 0,
     received: float | None = None,
     message: str = "",
-    superseded: float | None = None,
 ) -> Claim:
     """Return a claim; its times are minutes from NOW."""
     return Claim(
@@ -44,7 +43,6 @@ def claim(
         received_at=minutes(signed if received is None else received),
         detail=f"{event} {evidence}",
         message=message,
-        superseded_at=None if superseded is None else minutes(superseded),
     )
 
 

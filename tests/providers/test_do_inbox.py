@@ -252,7 +252,6 @@ def claims(evidence: Evidence) -> st.SearchStrategy[Claim]:
         signed=st.integers(-180, 180),
         received=st.integers(0, 180),
         message=st.sampled_from(["", "a", "b"]),
-        superseded=st.none() | st.integers(-180, 180),
     )
 
 

@@ -107,27 +107,6 @@ def test_a_clock_that_was_set_back_keeps_no_weak_message_waiting() -> None:
     assert made.take(claim(evidence=WEAK, signed=0, message="b")) == "accepted"
 
 
-def test_what_nobody_told_us_of_ends_what_was_said_before_it() -> None:
-    """A cancel between two polls of a mailbox is known from the letter after it."""
-    made = inbox()
-    made.take(claim(at=30))
-    [first] = made.notices
-    assert made.take(claim(at=110, signed=10, superseded=5)) == "accepted"
-    assert made.ended == {first.id}
-    assert deadline(made) == 110
-    assert made.take(claim(at=20, signed=4, received=11)) == "duplicate"
-    assert made.take(claim(at=110, signed=10, superseded=5, received=12)) == "duplicate"
-    assert deadline(made) == 110
-
-
-def test_what_was_said_after_an_untold_cancel_stays() -> None:
-    """The cancel came before it."""
-    made = inbox()
-    made.take(claim(at=60, signed=7))
-    made.take(claim(at=110, signed=10, superseded=5))
-    assert deadline(made) == 60
-
-
 def test_a_message_from_before_this_droplet_is_told_from_a_late_one(tmp_path: Path) -> None:
     """Before its first boot that we know of, by more than the five minutes that clocks may differ."""
     path = tmp_path / "inbox.json"

@@ -204,7 +204,7 @@ def test_once_says_what_is_wrong(home: Home) -> None:
 
 
 async def test_what_the_mailbox_holds_is_not_displaced_by_a_new_relay(home: Home) -> None:
-    """One that was set up anew, with nothing of its own, joins what its Droplets may not have read yet."""
+    """One that was set up anew, with nothing of its own, adds to what its Droplets may not have read yet."""
     relay = home.open()
     writer = relay._writer
     await writer.put(HERE, [letter(issued_at=SystemClock().now())], now=SystemClock().now())
@@ -220,7 +220,7 @@ async def test_what_the_mailbox_holds_is_not_displaced_by_a_new_relay(home: Home
         )
         await until(lambda: len(relay.outbox) == 0)
     raw = (home.box / HERE.key).read_bytes()
-    assert len(read_letters(raw, [KEY.public], to=HERE, now=SystemClock().now()).letters) == 1
+    assert len(read_letters(raw, [KEY.public], to=HERE, now=SystemClock().now()).letters) == 2
 
 
 async def test_status_says_that_it_is_a_relay(home: Home) -> None:

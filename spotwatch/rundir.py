@@ -134,9 +134,7 @@ def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:
 def _mend_of(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return "; set runtime_dir, or ReadWritePaths= in the daemon's unit"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "; make room there"
-    return "; another user has made it, remove it" if error.errno == errno.EACCES else ""
+    return "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:
@@ -231,7 +229,9 @@ def _open_lock(path: Path, flags: int) -> int:
         # Non-blocking: a pipe planted under this name would hang the start.
         fd = os.open(path / LOCK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
     except OSError as error:
-        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}{_mend_of(error)}") from error
+        is_theirs = error.errno == errno.EACCES
+        mend = "; if another user has made it, remove it" if is_theirs else _mend_of(error)
+        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}{mend}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise ConfigError(f"{path / LOCK} is not a regular file; remove it")

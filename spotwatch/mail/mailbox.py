@@ -2,8 +2,8 @@
 """What a relay tells its Droplets through a mailbox, to whom, and what of it is in force.
 
 An object of the mailbox holds the proven letters to one address, each by itself, and the newest weak one,
-which never displaces them. It is all that a Droplet sees, which may have read an older one or none, and judges
-what the letters come to as it does with mails. It does not know how a letter is written, signed or sent.
+which never displaces them. It is all that a Droplet sees, which may have read an older one or none, and
+judges what the letters come to as it does with mails. It does not know how one is written, signed or sent.
 """
 
 from __future__ import annotations

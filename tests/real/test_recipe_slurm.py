@@ -111,7 +111,8 @@ def test_noticed_then_at_the_time_limit_then_cancelled(slurm: Cluster, tmp_path:
     """Two nodes: a reclaim of one stops both at one step, so does the time limit; scancel is the end."""
     job = submit(slurm, tmp_path, 2, total_steps=100_000, limit="10")
     job.trains(0)
-    runtime = tmp_path / f"spotwatch-{job.number}-1" / "run"
+    (base,) = tmp_path.glob(f"spotwatch-{job.number}-0-1.*")
+    runtime = base / "run"
     subprocess.run(
         [sys.executable, "-m", "spotwatch", "trigger", "stop", "--why", "reclaim"],
         env=os.environ | {"SPOTWATCH_RUNTIME_DIR": str(runtime)},

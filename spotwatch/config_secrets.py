@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from spotwatch.config import Webhook
@@ -41,10 +41,10 @@ def locate_secret(name: str, environ: Mapping[str, str]) -> str:
         raise ValueError(f"{path} is not a file")
     # systemd guards its credentials by the directory, and an ACL shows up in the mode's group bits.
     guarded = bool(credentials) and Path(credentials) in path.parents
-    if facts.st_mode & 0o077 and not guarded:
+    if not guarded and not is_private(facts, groups={os.getegid(), *os.getgroups()}):
         raise ValueError(
             f"{path} is accessible to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod 600 it "
-            "(in Kubernetes: defaultMode: 0400)"
+            "(in Kubernetes: defaultMode: 0440 and a pod whose fsGroup is one of our groups)"
         )
     if not os.access(path, os.R_OK):
         raise ValueError(
@@ -53,6 +53,21 @@ def locate_secret(name: str, environ: Mapping[str, str]) -> str:
     if facts.st_size == 0:
         raise ValueError(f"{path} is empty; write the secret into it")
     return str(path)
+
+
+def is_private(facts: os.stat_result, *, groups: Collection[int]) -> bool:
+    """Tell whether a secret file is its owner's alone, or root's and readable by a group of ours.
+
+    The latter is how the kubelet hands out a Secret: root's, of the pod's fsGroup, and 0440 even if 0400 was
+    asked for (kubernetes, pkg/volume/volume_linux.go, 2025). A file of our own is not trusted so: the group that
+    it was given by default may be everybody's.
+
+    Args:
+        facts: of the file.
+        groups: those that we are in.
+    """
+    shared = stat.S_IMODE(facts.st_mode) & 0o077
+    return not shared or (shared == stat.S_IRGRP and facts.st_uid == 0 and facts.st_gid in groups)
 
 
 def read_secret(path: str) -> str:

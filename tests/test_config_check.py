@@ -44,7 +44,7 @@ class TestSecrets:
         env = {"SPOTWATCH_WEBHOOK__LISTEN": ":0", "SPOTWATCH_WEBHOOK__SECRET": "whsec_env"}
         assert read_webhook_secrets(loader(env=env).settings.webhook) == ("whsec_env",)
 
-    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o620, 0o660])
     def test_file_open_to_others_is_refused(self, mode: int, loader: Loader, tmp_path: Path) -> None:
         """Group and world may not touch a secret."""
         path = self.secret(tmp_path, mode)

@@ -20,6 +20,7 @@ from spotwatch.actions.hook import HookTeller
 from spotwatch.child import Child
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
+from spotwatch.config_print import digest_settings
 from spotwatch.detection import detect
 from spotwatch.dry_run import DryHandshake, DryTarget, DryTeller
 from spotwatch.errors import ActionError, ConfigError, HandshakeError
@@ -113,6 +114,7 @@ class Assembly:
                 watchers=self.watchers,
                 clock=self._clock,
                 is_dry_run=self._is_dry_run,
+                settings=digest_settings(self._settings),
             )
             self._make_servers(found)
             for server in self._servers:

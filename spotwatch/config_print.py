@@ -6,6 +6,7 @@ What it writes can be loaded again and means the same, masked values apart. It r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from spotwatch.config import Settings
 from spotwatch.config_load import Loaded
 from spotwatch.masking import MASK, is_secret_name, mask_url
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_DIGEST_DIGITS = 12
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -24,6 +27,21 @@ def print_config(loaded: Loaded) -> str:
     """Return valid TOML of every setting."""
     lines = list(_table("", loaded.settings, loaded.sources))
     return "\n".join(lines).strip() + "\n"
+
+
+def digest_settings(settings: Settings) -> dict[str, str]:
+    """Return a digest of each top-level setting or section, to tell whether two daemons are set alike.
+
+    Where a value came from does not count, and secrets go in masked: a digest gives none away. What is not
+    set is left out: which directory can be written depends on who asks.
+    """
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    return {name: _digest(name, value) for name, value in values.items() if value is not None}
+
+
+def _digest(key: str, value: Any) -> str:
+    lines = _section(key, value, {}) if _is_table(value) else [_value(key, key, value, {})]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _table(prefix: str, config: Any, sources: Mapping[str, str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ class MetricsServer(Listener):
         render: given the Accept header, returns the metrics and their Content-Type.
         is_healthy: whether the daemon's loop still turns.
         not_ready: returns the reasons why a reclaim might be missed just now; none: ready.
-        status: returns JSON types; shown to loopback peers only.
+        status: returns JSON types; shown to this machine only.
         say: takes one line for the log.
         limits: what a peer may cost.
         retry_seconds: between two tries to bind.
@@ -120,7 +120,7 @@ class MetricsServer(Listener):
     def _status_page(self, request: BaseRequest) -> Response:
         # The Host check keeps a web page on this machine from reading it through a name of its own
         # that resolves to 127.0.0.1 (DNS rebinding).
-        if not is_loopback(request.remote or "") or not _names_this_machine(request.headers.get("Host", "")):
+        if not _is_this_machine(request) or not _names_this_machine(request.headers.get("Host", "")):
             return refuse(403)
         return json_response(self._status(), dumps=lambda value: json.dumps(value, indent=1) + "\n")
 
@@ -248,6 +248,17 @@ def _say_once(said: Counter[str], say: Callable[[str], None], line: str) -> None
     if line not in said and len(said) < 100:  # noqa: PLR2004 - a stranger may vary the text
         said[line] += 1
         say(line)
+
+
+def _is_this_machine(request: BaseRequest) -> bool:
+    """Tell whether the peer is on loopback, or on the very address at which it reached us.
+
+    Who listens on another address than loopback is asked at it from here too. Nobody else has it: the kernel
+    takes no packet from outside that claims to come from one of its own addresses.
+    """
+    peer = request.remote or ""
+    here = request.get_extra_info("sockname") or ("",)
+    return is_loopback(peer) or (peer != "" and peer == here[0])
 
 
 def _names_this_machine(host_header: str) -> bool:

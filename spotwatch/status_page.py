@@ -6,8 +6,8 @@ It reads; it changes nothing, and knows no HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from spotwatch import __version__
@@ -29,6 +29,7 @@ class StatusPage:
         watchers: asked anew each time, since `auto` may find a cloud later.
         clock: for `at`.
         is_dry_run: nothing is acted upon.
+        settings: a digest of each section that is in force, as `digest_settings` makes them.
     """
 
     parts: Parts
@@ -36,6 +37,7 @@ class StatusPage:
     watchers: list[Watcher]
     clock: Clock
     is_dry_run: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, JSON]:
         """Return the document as JSON types."""
@@ -49,6 +51,7 @@ class StatusPage:
             "instance": state.instance,
             "runtime_dir": str(self.parts.handshake.runtime_dir),
             "dry_run": self.is_dry_run,
+            "settings": dict(self.settings),
             "draining": self.parts.ledger.is_stop_in_force(),
             "providers": [_provider(watcher) for watcher in self.watchers],
             "cases": list(self._cases()),

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spotwatch.config_load import Loaded, load
-from spotwatch.config_print import print_config
+from spotwatch.config_print import digest_settings, print_config
 from spotwatch.masking import mask_url
 
 
@@ -138,3 +138,13 @@ def test_a_masked_url_keeps_scheme_and_host_only() -> None:
     assert mask_url("http://[::1]:80/x") == "http://[::1]:80/***"
     assert mask_url("http://h:99999/x") == "***"
     assert mask_url("nonsense") == "***"
+
+
+def test_digests_differ_where_settings_do_and_hold_no_secret(tmp_path: Path) -> None:
+    """An edited section has another digest, and no other section; comments and secrets do not count."""
+    before = digest_settings(reload(tmp_path, EVERYTHING).settings)
+    assert before == digest_settings(reload(tmp_path, EVERYTHING + "\n# a comment\n").settings)
+    after = digest_settings(reload(tmp_path, EVERYTHING.replace("ends_at = 2026", "ends_at = 2027")).settings)
+    assert {name for name in before if before[name] != after[name]} == {"policy"}
+    other = digest_settings(reload(tmp_path, EVERYTHING.replace("T0K3N", "S3CR3T")).settings)
+    assert other == before

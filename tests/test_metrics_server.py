@@ -92,6 +92,26 @@ async def test_status_is_json_for_this_machine(metrics: MetricsServer, host: str
     assert json.loads(reply.body) == {"cases": []}
 
 
+async def test_status_is_told_at_an_address_of_this_machine(inside: Inside) -> None:
+    """Who listens on an address of the network is asked at it from here too, and is no stranger."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing: it asks the kernel which of our addresses leads out.
+            probe.connect(("198.51.100.1", 9))
+        except OSError:
+            pytest.skip("lacks an address beside loopback")
+        own = probe.getsockname()[0]
+    server = inside.server(f"{own}:0")
+    await server.start()
+    reader, writer = await asyncio.open_connection(own, server.port)
+    writer.write(f"GET /status HTTP/1.1\r\nHost: {own}:{server.port}\r\nConnection: close\r\n\r\n".encode())
+    head = await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await writer.wait_closed()
+    await server.close()
+    assert head == b"HTTP/1.1 200 OK\r\n"
+
+
 async def test_status_is_refused_through_a_rebound_name(metrics: MetricsServer) -> None:
     """A web page that resolves its own name to 127.0.0.1 does not see the status."""
     assert (await ask(metrics.port, get("/status", Host="evil.example:9475"))).status == 403

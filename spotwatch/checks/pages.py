@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the daemon's pages answer, are the daemon's, and say that it is ready.
 
-It asks for /metrics and /readyz only, and follows nobody elsewhere.
+It asks for /metrics, /readyz and /status only, and follows nobody elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -16,6 +17,7 @@ from spotwatch import __version__
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.machine import Machine
 from spotwatch.config_check import parse_listen
+from spotwatch.config_print import digest_settings
 
 NAME = "http"
 _SECONDS = 2.0
@@ -38,7 +40,46 @@ class Pages:
 
 async def ask_pages(machine: Machine) -> list[Finding]:
     """Return what the daemon says of itself over HTTP."""
-    return await ask_http(machine.settings.http.listen, is_running=await machine.daemon() is not None)
+    listen = machine.settings.http.listen
+    is_running = await machine.daemon() is not None
+    findings = await ask_http(listen, is_running=is_running)
+    if is_running and not any(finding.name == NAME and finding.mend for finding in findings):
+        theirs, ours = await _ask_settings(listen), digest_settings(machine.settings)
+        findings += judge_settings(theirs, ours, has_file=machine.loaded.path is not None)
+    return findings
+
+
+def judge_settings(
+    theirs: Mapping[str, str], ours: Mapping[str, str], *, has_file: bool
+) -> Iterator[Finding]:
+    """Yield whether the daemon runs with the settings that are judged here.
+
+    Args:
+        theirs: digests of what the daemon runs with; empty: it does not say.
+        ours: of the configuration as it is now.
+        has_file: there is a file that may have been edited since; else it is rather a daemon that was started
+            by hand, with options that were not given here.
+    """
+    other = [name for name, digest in ours.items() if theirs.get(name, digest) != digest]
+    if other:
+        said = f"the daemon runs with other settings than these: {', '.join(other)}"
+        mend = "restart the daemon: systemctl restart spotwatch; or ask with the options and variables it has"
+        yield (fail if has_file else warn)("daemon.settings", said, mend)
+
+
+async def _ask_settings(listen: str) -> Mapping[str, str]:
+    base = _base(listen)
+    if base is None:
+        return {}
+    try:
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=_SECONDS), trust_env=False
+        ) as session:
+            status, page = await _page(session, f"{base}/status")
+        settings = json.loads(page).get("settings") if status == 200 else None  # noqa: PLR2004 - HTTP's own
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError, AttributeError):
+        return {}  # that it does not answer is said by `ask_http`
+    return settings if isinstance(settings, dict) else {}
 
 
 async def ask_http(listen: str, *, is_running: bool) -> list[Finding]:
@@ -48,11 +89,9 @@ async def ask_http(listen: str, *, is_running: bool) -> list[Finding]:
         listen: as in the configuration.
         is_running: a daemon is seen on the runtime directory.
     """
-    address = parse_listen(listen)
-    if address is None or address.port == 0:
-        return [skip(NAME, "http.listen is off" if address is None else "http.listen takes any port")]
-    host = "127.0.0.1" if address.host in _ANY_ADDRESS else address.host
-    base = f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
+    base = _base(listen)
+    if base is None:
+        return [skip(NAME, "http.listen takes any port" if parse_listen(listen) else "http.listen is off")]
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
@@ -61,6 +100,9 @@ async def ask_http(listen: str, *, is_running: bool) -> list[Finding]:
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if not is_running and isinstance(error, aiohttp.ClientConnectorError):
             return [skip(NAME, f"nobody listens on {listen}, as no daemon runs")]
+        if isinstance(error, aiohttp.ClientConnectorError):
+            mend = f"if http.listen was edited: systemctl restart spotwatch; else {_PORT_MEND}"
+            return [warn(NAME, f"nobody listens on {listen}, and a daemon runs: no metrics, no health", mend)]
         said = f"{base} does not answer ({type(error).__name__}): no metrics, no health"
         return [warn(NAME, said, _PORT_MEND)]
     pages = Pages(metrics=metrics, status=status, readiness=readiness)
@@ -87,6 +129,15 @@ def judge_pages(listen: str, pages: Pages, *, is_running: bool) -> Iterator[Find
     for reason in (pages.readiness.strip().splitlines() or [f"HTTP {pages.status}"])[:_MAX_REASONS]:
         mend = "see the signals above, and journalctl -u spotwatch"
         yield fail("ready", f"the daemon is not ready: {reason}", mend)
+
+
+def _base(listen: str) -> str | None:
+    """Return where the pages are; None: nowhere, or nobody knows."""
+    address = parse_listen(listen)
+    if address is None or address.port == 0:
+        return None
+    host = "127.0.0.1" if address.host in _ANY_ADDRESS else address.host
+    return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
 
 
 async def _page(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:

@@ -29,7 +29,9 @@ def describe(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
     yield " ".join(head)
     if document.get("draining") is True:
         yield "A stop has been ordered on this machine (draining)."
-    yield from _block("Watched", "nothing", (_provider(row, now) for row in _rows(document, "providers")))
+    # Files do not tell what is watched, and that is not nothing.
+    nothing = "unknown, as no daemon told" if document.get("source") == "files" else "nothing"
+    yield from _block("Watched", nothing, (_provider(row, now) for row in _rows(document, "providers")))
     yield from _block("Notices in force", "none", (_case(row, now) for row in _rows(document, "cases")))
     yield from _plan(document.get("plan"), now)
     yield from _block("Orders", "none", (_order(row, now) for row in _rows(document, "orders")))

@@ -94,6 +94,8 @@ def _ask(url: str) -> dict[str, Any]:
             with session.get(
                 f"{url.rstrip('/')}/status", timeout=TIMEOUT_SECONDS, allow_redirects=False, stream=True
             ) as reply:
+                if reply.status_code == requests.codes.forbidden:
+                    raise _NoAnswer(f"{url} refuses to tell (HTTP 403): it tells only its own machine")
                 if reply.status_code != requests.codes.ok:
                     raise _NoAnswer(f"{url} answers HTTP {reply.status_code}")
                 document = json.loads(next(reply.iter_content(MAX_DOCUMENT_BYTES), b""))

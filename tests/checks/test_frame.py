@@ -14,11 +14,11 @@ from spotwatch.checks import Finding, Result, document, refused
 from spotwatch.checks.finding import fail, ok, warn
 from spotwatch.checks.frame import LIMIT_SECONDS
 from spotwatch.checks.limits import LooseThreads, answered, in_thread
-from spotwatch.checks.pages import ask_http
+from spotwatch.checks.pages import ask_http, judge_settings
 from spotwatch.emulator import Emulator
 from spotwatch.errors import ConfigError
 from spotwatch.server import MetricsServer
-from tests.checks.bench import Bench, named
+from tests.checks.bench import Bench, free_port, named
 from tests.checks.test_clouds import config
 
 
@@ -166,6 +166,25 @@ async def test_another_daemons_pages() -> None:
     finally:
         await pages.close()
     assert (line.result, "sudo" in line.mend) == (Result.WARN, True)
+
+
+def test_a_daemon_with_other_settings_is_told_by_section() -> None:
+    """Equal is silent, a daemon that does not say is not blamed, and without a file nobody edited one."""
+    ours = {"target": "a", "http": "b", "state_dir": "c"}
+    assert list(judge_settings(ours, ours, has_file=True)) == []
+    assert list(judge_settings({}, ours, has_file=True)) == []
+    (line,) = judge_settings({"target": "x", "http": "b"}, ours, has_file=True)
+    assert (line.result, line.name) == (Result.FAIL, "daemon.settings")
+    assert line.found.endswith(": target")
+    assert "systemctl restart spotwatch" in line.mend
+    (line,) = judge_settings({"target": "x"}, ours, has_file=False)
+    assert line.result is Result.WARN
+
+
+async def test_a_port_that_was_edited() -> None:
+    """Nobody listens where the file says, and a daemon runs: perhaps it has not read the file."""
+    (line,) = await ask_http(f"127.0.0.1:{free_port()}", is_running=True)
+    assert "if http.listen was edited: systemctl restart spotwatch" in line.mend
 
 
 async def test_http_off(bench: Bench) -> None:

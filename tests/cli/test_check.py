@@ -212,6 +212,11 @@ async def test_beside_a_running_daemon(tmp_path: Path, fam: Family, cloud: Emula
     assert result_of(checks, "http").endswith("serves metrics, and the daemon is ready")
     assert result_of(checks, "flag.seen").startswith("ok the trainer, the daemon and we see the same")
     assert result_of(checks, "identity.aws") == f"ok {cloud.identity}"
+    edited = tmp_path / "edited.toml"
+    edited.write_text("[policy]\nsave_seconds = 7\n")
+    code, output = await run(["check", "--json", "--config", str(edited), *shared], env)
+    assert code == 1, output
+    assert result_of(json.loads(output)["checks"], "daemon.settings").endswith("than these: policy")
     cloud.fault("500")
     code, output = await run(["check", "--json", *shared], env)
     assert code == 1

@@ -218,6 +218,7 @@ async def test_files_speak_when_http_is_off(tmp_path: Path) -> None:
         assert line in result.stdout.splitlines()
     assert "last save: step 10" in result.stdout
     assert result.stdout.count("Refused: bad.json") == 2
+    assert "Watched: unknown, as no daemon told" in result.stdout
 
 
 async def hang(_: web.Request) -> web.Response:
@@ -255,7 +256,7 @@ async def other(_: web.Request) -> web.Response:
     ("handler", "said"),
     [
         (hang, "does not answer (ReadTimeout)"),
-        (refuse, "answers HTTP 403"),
+        (refuse, "refuses to tell (HTTP 403)"),
         (page, "not with JSON"),
         (number, "not as spotwatch does"),
         (elsewhere, "answers HTTP 302"),

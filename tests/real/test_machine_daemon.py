@@ -46,6 +46,16 @@ def test_the_start_returns_once_the_daemon_watches(spot: SpotMachine) -> None:
     assert spot.status()["orders"] == []
 
 
+def test_the_directory_is_for_the_daemon_and_the_trainer_alone(spot: SpotMachine) -> None:
+    """The trainer may remove the flag in it; nobody else can look inside."""
+    spot.set_up(BASH_TRAINER)
+    group = ("--groups=spotwatch", "--reuid=trainer", "--regid=trainer")
+    stranger = ("--clear-groups", "--reuid=7777", "--regid=7777")
+    for who, flag, status in ((group, "-w", 0), (stranger, "-r", 1), (stranger, "-x", 1)):
+        done = spot.machine.run("setpriv", *who, "test", flag, "/run/spotwatch")
+        assert done.returncode == status, (who, flag)
+
+
 def _hang(spot: SpotMachine) -> None:
     """Stop the daemon's process, so that it misses systemd's watchdog."""
     spot.machine.check("systemctl", "kill", "--kill-whom=main", "--signal=STOP", WATCH)

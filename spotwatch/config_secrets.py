@@ -59,8 +59,8 @@ def is_private(facts: os.stat_result, *, groups: Collection[int]) -> bool:
     """Tell whether a secret file is its owner's alone, or root's and readable by a group of ours.
 
     The latter is how the kubelet hands out a Secret: root's, of the pod's fsGroup, and 0440 even if 0400 was
-    asked for (kubernetes, pkg/volume/volume_linux.go, 2025). A file of our own is not trusted so: the group that
-    it was given by default may be everybody's.
+    asked for (kubernetes, pkg/volume/volume_linux.go, 2025). A file of our own is not trusted so: the group
+    that it was given by default may be everybody's.
 
     Args:
         facts: of the file.

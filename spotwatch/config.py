@@ -78,6 +78,15 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What a pod says of the container that we run in."""
+
+    sidecar: Literal["", "native"] = ""
+    """`native`: an init container that stays (Kubernetes 1.29). It is told to end once the trainer has ended,
+    or alone, by a restart: its own end stops nobody. Empty: SIGTERM in a pod means that the pod goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
     """The listener for /metrics and health."""
 
@@ -170,6 +179,7 @@ class Settings:
     hook: Hook = field(default_factory=Hook)
     announce: tuple[Announce, ...] = ()
     release: Release = field(default_factory=Release)
+    pod: Pod = field(default_factory=Pod)
     http: Http = field(default_factory=Http)
     webhook: Webhook = field(default_factory=Webhook)
     mail: Mail = field(default_factory=Mail)

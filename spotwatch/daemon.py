@@ -13,22 +13,20 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spotwatch import surroundings
 from spotwatch.assembly import Assembly
 from spotwatch.child import Child, OrphanReaper
 from spotwatch.clock import Clock
 from spotwatch.config import Settings
+from spotwatch.ending import Ending
 from spotwatch.errors import ConfigError
 from spotwatch.hearing import hearing
 from spotwatch.logs import get_logger
 from spotwatch.memory import settle_memory
-from spotwatch.outcome import exit_code
 from spotwatch.providers import Identified, Provider
 from spotwatch.sdnotify import make_notifier
 from spotwatch.stopping import foresee
 from spotwatch.targets import left_behind
 
-FORCED_POLL_SECONDS = 1.0
 REDETECT_SECONDS = 60.0
 IDENTITY_SECONDS = 5.0
 HEALTHY_SECONDS = 10.0
@@ -137,7 +135,16 @@ class Daemon:
             settle_memory()
             await self._ending.wait()
             self._notifier.stopping()
-            code = await self._end(parts)
+            ending = Ending(
+                parts,
+                self._settings,
+                self._clock,
+                environ=self._options.environ,
+                notifier=self._notifier,
+                child=self._child,
+                ends_with_trainer=self._options.exits_with_trainer,
+            )
+            code = await ending.run(is_told=self._is_told_to_end)
             for task in running:
                 task.cancel()
         return code
@@ -269,7 +276,7 @@ class Daemon:
                 return
             await self._clock.sleep(1.0)
 
-    # -- the end -------------------------------------------------------------------------------------------
+    # -- signals -------------------------------------------------------------------------------------------
 
     def _on_signal(self, signum: int) -> None:
         loop = asyncio.get_running_loop()
@@ -286,49 +293,6 @@ class Daemon:
     def _pass_on(self, signum: int) -> None:
         if self._child is not None:
             self._child.pass_on(signum)
-
-    async def _end(self, parts: Assembly) -> int:
-        """Poll once more; where the trainer goes with us, stop it and wait; then leave."""
-        self._log.info("ending")
-        if self._is_told_to_end:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FORCED_POLL_SECONDS):
-                    await asyncio.gather(*(watcher.poll_once() for watcher in parts.watchers))
-            why = await self._shutdown_reason()
-            has_left = self._child is not None and self._child.exit_code is not None
-            if why and not has_left:
-                await parts.runner.stop_now(why)
-                await self._wait_for_the_last_answer(parts)
-        was_started = self._child is not None and (self._child.pid or self._child.exit_code is not None)
-        code = await self._child.wait() if self._child is not None and was_started else None
-        await parts.runner.attempt(parts.runner.tick)
-        if self._child is not None:
-            return exit_code(parts, code)
-        return exit_code(parts, None) if self._options.exits_with_trainer else 0
-
-    async def _shutdown_reason(self) -> str:
-        if self._child is not None:
-            return "spotwatch exec was told to end"
-        if self._options.exits_with_trainer or surroundings.is_pod(self._options.environ):
-            return "the pod is being stopped"
-        return "the machine is shutting down" if await surroundings.is_system_stopping() else ""
-
-    async def _wait_for_the_last_answer(self, parts: Assembly) -> None:
-        """Stay until the answer or the trainer's exit; a child is waited for without a limit."""
-        limit = None if self._child is not None else max(0.0, self._settings.policy.drain_seconds - 2)
-        if limit is not None:
-            self._notifier.extend(limit + 5)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                while True:
-                    order = parts.runner.last_stop()
-                    is_answered = order is not None and bool(order.answer)
-                    if self._child is not None:
-                        if self._child.pid is None:
-                            return
-                    elif is_answered or not await parts.is_trainer_there():
-                        return
-                    await self._clock.sleep(0.1)
 
 
 async def serve(settings: Settings, options: Options, clock: Clock) -> int:

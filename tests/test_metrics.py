@@ -191,3 +191,15 @@ def test_a_provider_found_later(metrics: Metrics) -> None:
     assert value(metrics, "provider_polls_total", provider="gcp", result="ok") == 0
     watch(metrics, active={("gcp", "reclaim"): 1})
     assert value(metrics, "notice_active", provider="gcp", kind="reclaim") == 1
+
+
+def test_what_was_looked_at_since_an_answer(metrics: Metrics) -> None:
+    """A look between the answer and the tick that shows it has still seen an open order."""
+    watch(metrics, phases={"stopping": 1})
+    metrics.render("")
+    assert (metrics.renders, metrics.renders_since_open) == (1, 1)
+    watch(metrics, phases={"stopped": 1})
+    assert metrics.renders_since_open == 0
+    metrics.render("")
+    watch(metrics, phases={"stopped": 1})
+    assert (metrics.renders, metrics.renders_since_open) == (2, 1)

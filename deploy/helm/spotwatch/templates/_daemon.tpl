@@ -2,14 +2,20 @@
 {{/* What spotwatch itself is given, be it a container of its own or the trainer's first process. */}}
 
 {{- define "spotwatch.daemonEnv" -}}
+{{- if or .Values.cloud (not (has "providers" (include "spotwatch.configKeys" . | fromJsonArray))) }}
 - name: SPOTWATCH_PROVIDERS
   value: {{ .Values.cloud | default "auto" }}
+{{- end }}
 - name: SPOTWATCH_RUNTIME_DIR
   value: /run/spotwatch/shared
 - name: SPOTWATCH_STATE_DIR
   value: /var/lib/spotwatch
 - name: SPOTWATCH_HTTP__LISTEN
   value: 0.0.0.0:9475
+{{- if eq .Values.sidecar "native" }}
+- name: SPOTWATCH_POD__SIDECAR
+  value: native
+{{- end }}
 - name: SPOTWATCH_LOG__FORMAT
   value: {{ .Values.spotwatch.logFormat }}
 - name: SPOTWATCH_POLICY__SAVE_SECONDS
@@ -40,7 +46,7 @@
 {{- end }}
 {{- if .Values.webhook.enabled }}
 - name: SPOTWATCH_WEBHOOK__LISTEN
-  value: {{ printf "0.0.0.0:%v" .Values.webhook.port | quote }}
+  value: {{ printf "0.0.0.0:%d" (int .Values.webhook.port) | quote }}
 - name: SPOTWATCH_WEBHOOK__SECRET_FILES
   value: {{ join "," .Values.webhook.secretFiles | quote }}
 {{- end }}
@@ -54,7 +60,7 @@
   containerPort: 9475
 {{- if .Values.webhook.enabled }}
 - name: webhook
-  containerPort: {{ .Values.webhook.port }}
+  containerPort: {{ .Values.webhook.port | int }}
 {{- end }}
 {{- end }}
 
@@ -78,7 +84,7 @@
 
 {{- define "spotwatch.daemonContainer" -}}
 - name: spotwatch
-  image: {{ include "spotwatch.image" . }}
+  image: {{ include "spotwatch.image" . | quote }}
   {{- with .Values.image.pullPolicy }}
   imagePullPolicy: {{ . }}
   {{- end }}

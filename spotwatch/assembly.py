@@ -36,7 +36,7 @@ from spotwatch.parts import Parts
 from spotwatch.policy import estimate
 from spotwatch.provider_making import make_provider
 from spotwatch.providers import Confirmer, Provider, Receiver, Windowed
-from spotwatch.rundir import lock_runtime_dir, prepare_runtime_dir
+from spotwatch.rundir import clear_the_way, lock_runtime_dir, prepare_runtime_dir
 from spotwatch.runner import Runner
 from spotwatch.save_fit import only_periodic
 from spotwatch.server import MetricsServer, WebhookServer
@@ -93,6 +93,7 @@ class Assembly:
                 self._settings.flag.owner, self.targets, self._clock, on_found=self._share_runtime_dir
             )
             await self._owners.refresh()
+            self.warnings += clear_the_way(self._settings.runtime_dir)
             prepare_runtime_dir(self._settings, self._owners.of_flag())
             stack.enter_context(lock_runtime_dir(self._settings.runtime_dir))
             self.ledger = Ledger(self._clock)

@@ -25,6 +25,7 @@ from spotwatch.handshake import NOTICES_DIR, STATUS_DIR
 SHARED = 0o2770
 """Group members write too, and what they make belongs to the group (setgid)."""
 PRIVATE = 0o700
+_MAX_ASIDE = 100
 _LOCK_PATIENCE_SECONDS = 0.5
 """`is_held` holds the lock for microseconds to find out; a daemon that starts then must not give up."""
 
@@ -77,6 +78,54 @@ def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None
             _prepare(path / name, Path(name), access, top, stack)
 
 
+def clear_the_way(path: Path) -> list[str]:
+    """Set aside what stands in our own runtime directory where a daemon's folder or lock belongs.
+
+    The trainer's group may rename and replace there. Its user must not keep every later daemon from starting:
+    a link, a file or a folder that is closed to us gets another name, and a new one is made.
+
+    Args:
+        path: the runtime directory; one that is not there, or not ours, is left alone.
+
+    Returns:
+        A line for each thing that was set aside.
+    """
+    try:
+        facts = path.lstat()
+    except OSError:
+        return []
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+        return []
+    wanted = ((STATUS_DIR, _is_our_folder), (NOTICES_DIR, _is_our_folder), (LOCK, _is_our_lock))
+    wrong = [
+        path / name for name, is_right in wanted if os.path.lexists(path / name) and not is_right(path / name)
+    ]
+    return [said for place in wrong if (said := _set_aside(place))]
+
+
+def _set_aside(place: Path) -> str:
+    names = (place.with_name(f"{place.name}.refused-{number}") for number in range(_MAX_ASIDE))
+    aside = next((name for name in names if not os.path.lexists(name)), None)
+    if aside is None:
+        return ""  # then it is refused, as it always was
+    uid = place.lstat().st_uid
+    place.rename(aside)
+    return (
+        f"{place} was replaced by what uid {uid} has made: set aside as {aside.name}, and made anew; look at "
+        "what runs as that user"
+    )
+
+
+def _is_our_folder(place: Path) -> bool:
+    facts = place.lstat()
+    is_sound = stat.S_ISDIR(facts.st_mode) and not facts.st_mode & stat.S_IWOTH
+    return is_sound and os.access(place, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _is_our_lock(place: Path) -> bool:
+    return stat.S_ISREG(place.lstat().st_mode) and os.access(place, os.R_OK | os.W_OK)
+
+
 def check_runtime_dir(path: Path, *, uids: frozenset[int] | None) -> None:
     """Refuse a directory that must not be believed or written to.
 
@@ -98,7 +147,7 @@ def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: cont
     """Make one directory, relative to the descriptor `at`, and return a descriptor of it."""
     try:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(name, PRIVATE, dir_fd=at)
+            _make(name, at)
         _refuse(path, os.stat(name, dir_fd=at, follow_symlinks=False), access.uids)
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         stack.callback(os.close, fd)
@@ -114,6 +163,20 @@ def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: cont
     except OSError as error:
         raise ConfigError(f"runtime_dir: {path} cannot be made: {error.strerror}{_mend_of(error)}") from error
     return fd
+
+
+def _make(name: Path, at: int | None) -> None:
+    """Make one directory, private unless the one above is shared already: then like that one."""
+    if at is None or stat.S_IMODE(os.fstat(at).st_mode) != SHARED:
+        os.mkdir(name, PRIVATE, dir_fd=at)
+        return
+    # The setgid bit comes from above: a sandbox (RestrictSUIDSGID=) forbids to set it, and any change of
+    # mode would drop it; so the mode must be right at once, whatever the umask.
+    before = os.umask(0)
+    try:
+        os.mkdir(name, SHARED & 0o777, dir_fd=at)
+    finally:
+        os.umask(before)
 
 
 def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:

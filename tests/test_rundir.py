@@ -22,6 +22,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.rundir import (
     check_runtime_dir,
     choose_access,
+    clear_the_way,
     find_daemon,
     lock_runtime_dir,
     prepare_runtime_dir,
@@ -108,6 +109,51 @@ def test_link_inside_is_refused(name: str, tmp_path: Path) -> None:
     (path / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=f"run/{name} is a link"):
         prepare_runtime_dir(settings_for(path))
+
+
+@pytest.mark.parametrize("how", ["link", "file", "open folder"])
+@pytest.mark.parametrize("name", ["status", "notices"])
+def test_what_a_trainer_put_in_our_way_is_set_aside(name: str, how: str, tmp_path: Path) -> None:
+    """Each makes a line and no end of the daemon; nothing is lost, and nothing behind a link is touched."""
+    path = tmp_path / "run"
+    prepare_runtime_dir(settings_for(path))
+    assert clear_the_way(path) == []
+    (tmp_path / "elsewhere").mkdir()
+    (path / name).rmdir()
+    if how == "link":
+        (path / name).symlink_to(tmp_path / "elsewhere")
+    elif how == "file":
+        (path / name).write_text("mine", encoding="utf-8")
+    else:
+        (path / name).mkdir()
+        (path / name).chmod(0o777)
+    (line,) = clear_the_way(path)
+    assert f"{path / name} was replaced" in line
+    assert os.path.lexists(path / f"{name}.refused-0")
+    prepare_runtime_dir(settings_for(path))
+    assert (path / name).is_dir()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_in_place_of_the_lock_is_set_aside(tmp_path: Path) -> None:
+    """It would keep every daemon from starting; afterwards the lock can be taken."""
+    (tmp_path / LOCK).mkdir()
+    assert len(clear_the_way(tmp_path)) == 1
+    lock_runtime_dir(tmp_path).close()
+
+
+def test_folders_of_a_shared_directory_are_shared(tmp_path: Path) -> None:
+    """The bit that hands the group down comes from above, whatever the umask: a sandbox forbids to set it."""
+    path = tmp_path / "run"
+    path.mkdir()
+    path.chmod(0o2770)
+    before = os.umask(0o027)
+    try:
+        prepare_runtime_dir(settings_for(path))
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert [mode_of(path / name) for name in ("status", "notices")] == [0o2770] * 2
 
 
 @pytest.mark.parametrize("name", ["", "notices"])

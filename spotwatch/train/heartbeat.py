@@ -51,6 +51,7 @@ class Heartbeat:
         self._written_at = 0.0
         self._rated = (step(), time.monotonic())
         self._warned = False
+        self._failed_step = 0
 
     @property
     def status(self) -> Status:
@@ -80,6 +81,8 @@ class Heartbeat:
             if self._status.phase not in only_in:
                 return
             self._status = replace(self._status, **changes)
+            if changes.get("phase") == "failed":
+                self._failed_step = self._read_step()
             self._write()
 
     def attach(self, runtime_dir: Path) -> None:
@@ -110,6 +113,10 @@ class Heartbeat:
     def _measure(self) -> None:
         step, now = self._read_step(), time.monotonic()
         before, since = self._rated
+        if self._status.phase == "failed" and step > self._failed_step:
+            # It was one save of many, and the loop goes on: one that is killed now has not said goodbye. The
+            # error stays until a save succeeds.
+            self._status = replace(self._status, phase="training")
         if step > self._status.step:
             self._status = replace(self._status, step=step, step_at=datetime.now(UTC))
         if now - since >= _RATE_SECONDS or (not self._status.steps_per_second and step > before):

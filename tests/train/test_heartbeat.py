@@ -55,6 +55,28 @@ def test_a_change_is_written_at_once(beating: _Beating, daemon: Daemon) -> None:
     assert daemon.status().phase == "resuming"
 
 
+def test_a_failed_save_is_over_at_the_next_step(beating: _Beating, daemon: Daemon) -> None:
+    """Training goes on, so one that is killed then was training; what went wrong stays said."""
+    beating.now_at = 3
+    beating.tell(phase="failed", error="the bucket is on fire")
+    beating.tell()
+    assert (daemon.status().phase, daemon.status().step) == ("failed", 3)
+    beating.now_at = 4
+    beating.tell()
+    status = daemon.status()
+    assert (status.phase, status.step, status.error) == ("training", 4, "the bucket is on fire")
+
+
+def test_the_last_word_is_not_taken_back(beating: _Beating, daemon: Daemon) -> None:
+    """A run that ends failed stays so: no step follows it."""
+    beating.now_at = 3
+    beating.tell(phase="failed")
+    beating.now_at = 4
+    beating.stop()
+    beating.tell(phase="failed", exit_code=76)
+    assert (daemon.status().phase, daemon.status().step) == ("failed", 4)
+
+
 def test_what_was_resumed_took_no_time(beating: _Beating, daemon: Daemon) -> None:
     """A million steps restored are no million steps a second; the daemon plans by this figure."""
     beating.now_at = 10**6

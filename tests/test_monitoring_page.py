@@ -85,8 +85,6 @@ def test_each_metric_is_on_a_panel_or_in_a_rule() -> None:
         "spotwatch_relay_letters_total",
         "spotwatch_relay_mailbox_errors_total",
         "spotwatch_relay_droplets",
-        "spotwatch_relay_fleet_timestamp_seconds",
-        "spotwatch_relay_clock_synced",
     }
 
 

@@ -52,6 +52,9 @@ class RelayMetrics:
         )
         self.droplets = self._gauge("droplets", "Droplets that a mail may be about.")
         self.fleet_at = self._gauge("fleet_timestamp_seconds", "When the API last gave the list of Droplets.")
+        self.asks_api = self._gauge(
+            "asks_api", "Whether the list of Droplets comes from the API: 1 with a token, 0 without."
+        )
         self.clock_synced = self._gauge(
             "clock_synced", "Whether the relay's clock is set right; NaN where nobody says."
         )
@@ -65,6 +68,7 @@ class RelayMetrics:
             self._failures.labels(reason)
         self.outbox.set(0)
         self.droplets.set(0)
+        self.asks_api.set(0)
         for gauge in (self.heartbeat_at, self.fleet_at, self.clock_synced):
             gauge.set(NAN)
 

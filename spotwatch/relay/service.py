@@ -230,6 +230,7 @@ class Relay:
         self.metrics.droplets.set(len(self.fleet.droplets))
         listed_at, is_synced = self.fleet.listed_at, self._clock_sync()
         self.metrics.fleet_at.set(NAN if listed_at is None else listed_at.timestamp())
+        self.metrics.asks_api.set(bool(self._settings.relay.token_file))
         self.metrics.clock_synced.set(NAN if is_synced is None else is_synced)
         return self.metrics.render(accept)
 

@@ -59,6 +59,23 @@ def test_the_examples_of_clouds_parse(files: Path, cloud: str) -> None:
     assert {f"{cloud}_sd_configs", "relabel_configs"} <= set(job)
 
 
+def test_an_alert_holds_back_only_its_own() -> None:
+    """Each inhibition says what the two have in common: of two fleets one does not explain the other."""
+    rules = yaml.safe_load((FILES / "alertmanager.yml").read_text(encoding="utf-8"))["inhibit_rules"]
+    assert all(rule.get("equal") for rule in rules)
+
+
+@pytest.mark.parametrize("cloud", ["gce", "digitalocean"])
+def test_machines_of_one_name_are_told_apart(cloud: str) -> None:
+    """Where names may be given twice, the label `instance` holds the number too."""
+    text = (FILES / "prometheus.yml").read_text(encoding="utf-8")
+    block = re.search(rf"^    # {cloud}_sd_configs:\n(?:    # .*\n)*", text, re.MULTILINE)
+    assert block
+    rows = yaml.safe_load(re.sub(r"(?m)^    # ", "", block[0]))["relabel_configs"]
+    (instance,) = [row for row in rows if row.get("target_label") == "instance"]
+    assert any(label.endswith("_id") for label in instance["source_labels"])
+
+
 def test_the_rules_do_what_their_tests_say(files: Path) -> None:
     """Fire, keep still at the edge, resolve, outlive the machine, ignore NaN."""
     done = run(files, "promtool", "test", "rules", "spotwatch.rules.test.yml")

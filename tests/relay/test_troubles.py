@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import AsyncIterator
@@ -163,3 +164,16 @@ async def test_a_large_fleet_does_not_hold_up_the_loop() -> None:
         began = time.thread_time()
         assert await list_droplets(url, "token") == told
         assert time.thread_time() - began < alone_seconds / 2
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+async def test_whether_the_api_is_asked_is_shown(home: Home, with_token: bool) -> None:
+    """A list that never came is a fault only where one is asked for."""
+    if with_token:
+        home.relay = f"token_file = '{home.folder / 'token'}'\napi_url = 'http://127.0.0.1:9'\n"
+    relay = home.open()
+    async with running(relay):
+        await until(lambda: relay.http.port)
+        _, text = await page(relay.http.port, "/metrics")
+    assert f"spotwatch_relay_asks_api {float(with_token)}\n" in text
+    assert math.isnan(_listed_at(text))

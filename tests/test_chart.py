@@ -132,7 +132,7 @@ def test_everything_at_once(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],
             },
             "spotwatch": {
-                "config": 'providers = ["auto"]\n',
+                "config": "[policy]\nsafety_factor = 2.0\n",
                 "secretName": "spotwatch",
                 "env": [{"name": "SPOTWATCH_LOG__LEVEL", "value": "debug"}],
                 "flagOwner": "1000:2000",
@@ -169,7 +169,7 @@ def test_everything_at_once(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None
     assert trainer_in(pod)["args"] == ["--epochs=3"]
     assert pod["nodeSelector"] == {"pool": "spot"}
     (config,) = [d for d in documents if d["kind"] == "ConfigMap"]
-    assert config["data"] == {"spotwatch.toml": 'providers = ["auto"]\n'}
+    assert config["data"] == {"spotwatch.toml": "[policy]\nsafety_factor = 2.0\n"}
     (secrets,) = [v for v in pod["volumes"] if v["name"] == "spotwatch-secrets"]
     assert secrets["secret"]["secretName"] == "spotwatch"
     assert not [m for m in trainer_in(pod)["volumeMounts"] if m["name"] == "spotwatch-secrets"]
@@ -200,6 +200,10 @@ def test_rules_of_the_chart_are_prometheus_own(helm: Helm) -> None:
     assert rules["spec"]["groups"] == shipped["groups"]
 
 
+_WEBHOOK = {"enabled": True, "secretFiles": ["/etc/spotwatch/secrets/webhook"]}
+_SECRET = {"spotwatch": {"secretName": "spotwatch"}}
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -213,6 +217,10 @@ def test_rules_of_the_chart_are_prometheus_own(helm: Helm) -> None:
         ({"webhook": {"enabled": True}}, "opens no listener without a secret"),
         ({"mailbox": {"url": "s3://a/b"}}, "mailbox.url and mailbox.publicKeys belong together"),
         ({"trainer": {"command": []}}, "/trainer/command"),
+        ({"cloud": "digitalocean"}, "notice by mail alone: set mailbox.url"),
+        ({"webhook": {**_WEBHOOK, "port": 9475}, **_SECRET}, "port of the metrics; take another"),
+        ({"webhook": _WEBHOOK}, "spotwatch.secretName names no Secret"),
+        ({"backoffLimit": 2147483648}, "/backoffLimit"),
         (
             {"cloud": "aws", "mailbox": {"url": "s3://a/b", "publicKeys": ["whpk_x"]}},
             'are for cloud: digitalocean; cloud is "aws"',

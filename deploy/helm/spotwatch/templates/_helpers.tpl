@@ -2,12 +2,12 @@
 {{/* Small decisions, each made once. */}}
 
 {{- define "spotwatch.name" -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" | trimSuffix "." -}}
 {{- end }}
 
 {{- define "spotwatch.selector" -}}
 app.kubernetes.io/name: spotwatch
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "spotwatch.labels" -}}
@@ -36,7 +36,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "spotwatch.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
 
 {{- define "spotwatch.serviceAccountName" -}}
@@ -47,22 +47,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* What must hold between values, beyond the schema. */}}
-{{- define "spotwatch.check" -}}
-{{- $least := addf (mulf .Values.spotwatch.saveSeconds 1.5) 15 -}}
-{{- if lt (include "spotwatch.grace" . | float64) $least -}}
-{{- fail (printf "terminationGracePeriodSeconds %s is less than spotwatch.saveSeconds x 1.5 + 15 = %v: the last save would be cut off; raise it, or save faster" (include "spotwatch.grace" .) $least) -}}
+{{/* AKS alone taints and labels its spot nodes by itself: learn.microsoft.com, "Add an Azure Spot node pool", 2026. */}}
+{{- define "spotwatch.spotNodes" -}}
+{{- if eq .Values.cloud "azure" -}}
+kubernetes.azure.com/scalesetpriority: spot
 {{- end -}}
-{{- if and .Values.webhook.enabled (not .Values.webhook.secretFiles) -}}
-{{- fail "webhook.enabled needs webhook.secretFiles: spotwatch opens no listener without a secret" -}}
-{{- end -}}
-{{- if ne (empty .Values.mailbox.url) (empty .Values.mailbox.publicKeys) -}}
-{{- fail "mailbox.url and mailbox.publicKeys belong together; `spotwatch relay --make-key FILE` says the key" -}}
-{{- end -}}
-{{- if and (hasPrefix "/etc/spotwatch/secrets/" .Values.mailbox.credentialsFile) (not .Values.spotwatch.secretName) -}}
-{{- fail "mailbox.credentialsFile lies in /etc/spotwatch/secrets, but spotwatch.secretName names no Secret" -}}
-{{- end -}}
-{{- if and (or .Values.mailbox.url .Values.webhook.enabled) .Values.cloud (ne .Values.cloud "digitalocean") -}}
-{{- fail (printf "mailbox and webhook are for cloud: digitalocean; cloud is %q" .Values.cloud) -}}
+{{- end }}
+
+{{- define "spotwatch.spotTolerations" -}}
+{{- if eq .Values.cloud "azure" -}}
+- key: kubernetes.azure.com/scalesetpriority
+  operator: Equal
+  value: spot
+  effect: NoSchedule
+{{- else -}}
+[]
 {{- end -}}
 {{- end }}

@@ -4,7 +4,7 @@
 {{- define "spotwatch.trainerContainer" -}}
 {{- $isExec := eq .Values.sidecar "exec" -}}
 - name: trainer
-  image: {{ .Values.trainer.image }}
+  image: {{ .Values.trainer.image | quote }}
   {{- with .Values.trainer.pullPolicy }}
   imagePullPolicy: {{ . }}
   {{- end }}
@@ -40,7 +40,7 @@
   envFrom:
     {{- with .Values.checkpoint.secretName }}
     - secretRef:
-        name: {{ . }}
+        name: {{ . | quote }}
         optional: true
     {{- end }}
     {{- with .Values.trainer.envFrom }}
@@ -96,34 +96,34 @@ metadata:
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: {{ include "spotwatch.grace" . }}
-  serviceAccountName: {{ include "spotwatch.serviceAccountName" . }}
+  serviceAccountName: {{ include "spotwatch.serviceAccountName" . | quote }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- if and .Values.spotwatch.process (ne .Values.sidecar "exec") }}
   shareProcessNamespace: true
   {{- end }}
   {{- if eq .Values.kind "IndexedJob" }}
-  subdomain: {{ include "spotwatch.name" . }}
+  subdomain: {{ include "spotwatch.name" . | quote }}
   {{- end }}
   {{- if eq (include "spotwatch.hostNetwork" .) "true" }}
   hostNetwork: true
   dnsPolicy: ClusterFirstWithHostNet
   {{- end }}
   {{- with .Values.pod.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.pod.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.pod.nodeSelector }}
+  {{- with .Values.pod.nodeSelector | default (include "spotwatch.spotNodes" . | fromYaml) }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.pod.tolerations }}
+  {{- with concat .Values.pod.tolerations (include "spotwatch.spotTolerations" . | fromYamlArray) }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -156,7 +156,7 @@ spec:
       emptyDir:
         medium: Memory
         {{- with .Values.pod.shmSize }}
-        sizeLimit: {{ . }}
+        sizeLimit: {{ . | quote }}
         {{- end }}
     {{- if .Values.spotwatch.config }}
     - name: spotwatch-config
@@ -166,7 +166,7 @@ spec:
     {{- with .Values.spotwatch.secretName }}
     - name: spotwatch-secrets
       secret:
-        secretName: {{ . }}
+        secretName: {{ . | quote }}
         defaultMode: 0440
     {{- end }}
     {{- with .Values.pod.volumes }}

@@ -1,0 +1,37 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+{{/* What must hold between values, beyond the schema. */}}
+{{- define "spotwatch.check" -}}
+{{- $least := addf (mulf .Values.spotwatch.saveSeconds 1.5) 15 -}}
+{{- if lt (include "spotwatch.grace" . | float64) $least -}}
+{{- fail (printf "terminationGracePeriodSeconds %s is less than spotwatch.saveSeconds x 1.5 + 15 = %v: the last save would be cut off; raise it, or save faster" (include "spotwatch.grace" .) $least) -}}
+{{- end -}}
+{{- if and .Values.webhook.enabled (not .Values.webhook.secretFiles) -}}
+{{- fail "webhook.enabled needs webhook.secretFiles: spotwatch opens no listener without a secret" -}}
+{{- end -}}
+{{- if ne (empty .Values.mailbox.url) (empty .Values.mailbox.publicKeys) -}}
+{{- fail "mailbox.url and mailbox.publicKeys belong together; `spotwatch relay --make-key FILE` says the key" -}}
+{{- end -}}
+{{- if and (hasPrefix "/etc/spotwatch/secrets/" .Values.mailbox.credentialsFile) (not .Values.spotwatch.secretName) -}}
+{{- fail "mailbox.credentialsFile lies in /etc/spotwatch/secrets, but spotwatch.secretName names no Secret" -}}
+{{- end -}}
+{{- if and (or .Values.mailbox.url .Values.webhook.enabled) .Values.cloud (ne .Values.cloud "digitalocean") -}}
+{{- fail (printf "mailbox and webhook are for cloud: digitalocean; cloud is %q" .Values.cloud) -}}
+{{- end -}}
+{{- if and (eq .Values.cloud "digitalocean") (not .Values.mailbox.url) (not .Values.webhook.enabled) (eq (include "spotwatch.hearsByConfig" .) "false") -}}
+{{- fail "cloud: digitalocean gives notice by mail alone: set mailbox.url and mailbox.publicKeys, or webhook.enabled (docs/fleet.md)" -}}
+{{- end -}}
+{{- if .Values.webhook.enabled -}}
+{{- if eq (int .Values.webhook.port) 9475 -}}
+{{- fail "webhook.port 9475 is the port of the metrics; take another, such as 8475" -}}
+{{- end -}}
+{{- range .Values.webhook.secretFiles -}}
+{{- if and (hasPrefix "/etc/spotwatch/secrets/" .) (not $.Values.spotwatch.secretName) -}}
+{{- fail (printf "webhook.secretFiles: %s lies in /etc/spotwatch/secrets, but spotwatch.secretName names no Secret" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (or (ne .Values.kind "Job") .Values.webhook.enabled) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "spotwatch.name" .))) -}}
+{{- fail (printf "release %q cannot name a Service: with kind %s, or a webhook, it has to begin with a letter and to have no dot" .Release.Name .Values.kind) -}}
+{{- end -}}
+{{- include "spotwatch.checkSettings" . -}}
+{{- end }}

@@ -31,6 +31,8 @@ PLAIN = ROOT / "deploy" / "kubernetes"
 CHART = ROOT / "deploy" / "helm" / "spotwatch"
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 """From the first with native sidecars by default to the newest whose schemas the validator has."""
+OLDER = ("1.26", "1.27", "1.28")
+"""For what has no native sidecar: from the first whose Jobs have a pod failure policy by default."""
 Document = dict[str, Any]
 
 # helm and kubectl as AWS ships them for its own Lambda layer; the only package that carries helm's binary.
@@ -42,6 +44,13 @@ _JOBSET_SPEC = {
     "network": {"enableDNSHostnames", "publishNotReadyAddresses", "subdomain"},
     "failurePolicy": {"maxRestarts", "restartStrategy", "rules"},
     "replicatedJobs": {"name", "replicas", "template", "dependsOn"},
+}
+_JOBSET_RULE = {
+    "name",
+    "action",
+    "onJobFailureReasons",
+    "onJobFailureMessagePatterns",
+    "targetReplicatedJobs",
 }
 _JOBSET_ACTIONS = {"FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"}
 # Of monitoring.coreos.com/v1, as its API reference names them; likewise only what we use.
@@ -135,7 +144,7 @@ def make_helm(folder: Path) -> Helm:
 
 
 def check_schema(document: Document) -> None:
-    """Hold `document` against the strict schemas of every version.
+    """Hold `document` against the strict schemas of every version that it is for.
 
     Raises:
         jsonschema.ValidationError: it does not fit one of them.
@@ -149,7 +158,7 @@ def check_schema(document: Document) -> None:
     elif document["kind"] == "PrometheusRule":
         assert set(document["spec"]) == {"groups"}  # what is in them is held against promtool elsewhere
     else:
-        for version in VERSIONS:
+        for version in VERSIONS if is_native(document) else OLDER + VERSIONS:
             _validator(version, document["kind"], document["apiVersion"]).validate(document)
 
 
@@ -163,13 +172,19 @@ def _validator(version: str, kind: str, api_version: str) -> jsonschema.Draft202
     return jsonschema.Draft202012Validator(schema.contents, registry=shared @ (schema @ Registry()))
 
 
+def is_native(document: Document) -> bool:
+    """Tell whether it is a Job with a sidecar that older versions take for an init container like others."""
+    pod = document["spec"]["template"]["spec"] if document["kind"] == "Job" else {}
+    return any("restartPolicy" in container for container in pod.get("initContainers", []))
+
+
 def _check_jobset(document: Document) -> None:
     spec = document["spec"]
     assert set(spec) <= set(_JOBSET_SPEC)
     for name in ("network", "failurePolicy"):
         assert set(spec[name]) <= _JOBSET_SPEC[name]
     for rule in spec["failurePolicy"]["rules"]:
-        assert set(rule) <= {"name", "action", "onJobFailureReasons", "targetReplicatedJobs"}
+        assert set(rule) <= _JOBSET_RULE
         assert rule["action"] in _JOBSET_ACTIONS
     for replicated in spec["replicatedJobs"]:
         assert set(replicated) <= _JOBSET_SPEC["replicatedJobs"]

@@ -245,6 +245,14 @@ def test_chart_passes_its_own_lint_and_says_what_to_do_next(helm: Helm) -> None:
     assert "hostNetwork is on" in notes
 
 
+@pytest.mark.parametrize("sidecar", ["native", "plain", "exec"])
+def test_native_sidecar_is_refused_where_there_is_none(helm: Helm, sidecar: str) -> None:
+    """Before 1.29 the sidecar would be an init container that never ends, and the trainer never begin."""
+    done = helm.template({"sidecar": sidecar}, "--kube-version=1.28.4")
+    assert (done.returncode != 0) is (sidecar == "native")
+    assert ("set sidecar to plain or exec" in done.stderr) is (sidecar == "native")
+
+
 def test_exec_form_counts_as_the_job_does(helm: Helm) -> None:
     """The exit code of `spotwatch exec` is the trainer's, so that the same rules hold."""
     job = job_in(helm.render({"sidecar": "exec"}))

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from tests.manifests import (
+    OLDER,
     PLAIN,
     ROOT,
     VERSIONS,
@@ -52,6 +53,13 @@ def test_values_of_the_page_make_the_pod_of_two_users(tmp_path: Path) -> None:
     assert "shareProcessNamespace" not in pod
 
 
+def test_page_sends_pods_to_the_spot_nodes_that_the_chart_does(tmp_path: Path) -> None:
+    """What a manifest is to be given by hand for AKS is what the chart gives."""
+    (block,) = re.findall(r"```\n( +tolerations:\n.*?)```", _PAGE, re.DOTALL)
+    pod = pod_of(make_helm(tmp_path).render({"cloud": "azure"}))
+    assert yaml.safe_load(block) == {key: pod[key] for key in ("tolerations", "nodeSelector")}
+
+
 def test_page_names_every_manifest_and_no_other() -> None:
     """Nobody looks for a file that is not there, and none is there that nobody is told of."""
     named = set(re.findall(r"`([a-z-]+\.yaml)`", _PAGE))
@@ -60,4 +68,8 @@ def test_page_names_every_manifest_and_no_other() -> None:
 
 def test_page_claims_the_versions_that_are_tested() -> None:
     """The limits say what was seen, and no more."""
-    assert f"Kubernetes {VERSIONS[0]} to {VERSIONS[-1]}" in _PAGE
+    words = " ".join(_PAGE.split())
+    assert (
+        f"Kubernetes {VERSIONS[0]} to {VERSIONS[-1]}, those without a native sidecar from {OLDER[0]}" in words
+    )
+    assert f"clusters from {OLDER[0]} to {OLDER[-1]}" in words

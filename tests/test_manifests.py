@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from spotwatch.cli import cli
 from spotwatch.policy import Policy
 from tests.manifests import (
+    OLDER,
     PLAIN,
     ROOT,
     Document,
@@ -23,6 +24,7 @@ from tests.manifests import (
     containers,
     daemon_in,
     environment,
+    is_native,
     outcome,
     pod_of,
     read,
@@ -49,12 +51,12 @@ def test_manifest_fits_the_strict_schemas(path: Path) -> None:
 
 def test_validator_by_its_own_command_agrees() -> None:
     """The command that people would use says the same of what they copy, objects of operators aside."""
-    command = [sys.executable, "-m", "kubernetes_validate", "--strict", "-k", "1.29"]
-    done = subprocess.run(
-        [*command, *map(str, _JOBS)], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "job-native.yaml passed for resource job/spot-train against version 1.29" in done.stdout
+    older = [path for path in _JOBS if not any(is_native(document) for document in read(path))]
+    for version, paths, name in (("1.29", _JOBS, "job-native"), (OLDER[0], older, "job-plain")):
+        command = [sys.executable, "-m", "kubernetes_validate", "--strict", "-k", version, *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{name}.yaml passed for resource job/spot-train against version {version}" in done.stdout
 
 
 def test_schemas_see_a_typing_error() -> None:
@@ -174,7 +176,7 @@ def check_meeting(pod: Document) -> None:
 _OUTCOMES = [
     (75, False, "Ignore", "FailJob"),
     (76, False, "Count", "Count"),
-    (77, False, "FailJob", "Count"),
+    (77, False, "FailJob", "FailJob"),
     (77, True, "Ignore", "FailJob"),
     (1, False, "Count", "Count"),
     (137, False, "Count", "Count"),
@@ -194,8 +196,41 @@ def test_exit_code_leads_where_it_should(
     (found,) = [d for d in read(path) if d["kind"] in ("Job", "JobSet")]
     wanted = in_set if found["kind"] == "JobSet" else in_job
     assert outcome(as_job(found), code=code, is_disrupted=is_disrupted) == wanted
-    assert as_job(found)["spec"]["podReplacementPolicy"] == "Failed"
+    # Older versions do not know the field, and do the same by themselves from 1.28 on.
+    policy = as_job(found)["spec"].get("podReplacementPolicy")
+    assert policy == ("Failed" if is_native(found) else None)
     assert pod_of([found])["restartPolicy"] == "Never"
+
+
+_MESSAGES = [
+    (
+        "Container trainer for pod ml/node-0 failed with exit code 77 matching FailJob rule at index 1",
+        "FailJobSet",
+    ),
+    (
+        "Container trainer for pod ml/node-0 failed with exit code 75 matching FailJob rule at index 2",
+        "RestartJobSetAndIgnoreMaxRestarts",
+    ),
+    (
+        "Pod ml/run-77 has condition DisruptionTarget matching FailJob rule at index 0",
+        "RestartJobSetAndIgnoreMaxRestarts",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "action"), _MESSAGES)
+def test_jobset_tells_a_run_that_was_taken_from_a_reclaim(message: str, action: str) -> None:
+    """Only the message tells the two apart: a Job's reason is one for both (JobSet, KEP-262)."""
+    (found,) = [d for d in read(PLAIN / "jobset.yaml") if d["kind"] == "JobSet"]
+    rules = found["spec"]["failurePolicy"]["rules"]
+    fits = [
+        rule["action"]
+        for rule in rules
+        if "PodFailurePolicy" in rule["onJobFailureReasons"]
+        and any(re.search(pattern, message) for pattern in rule.get("onJobFailureMessagePatterns", [""]))
+    ]
+    assert fits[0] == action
+    assert all("BackoffLimitExceeded" not in rule["onJobFailureReasons"] for rule in rules)
 
 
 @every_job

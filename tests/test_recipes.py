@@ -7,6 +7,7 @@ Nothing of AWS, SkyPilot or Ray runs here. What runs torchrun is in a module of 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -49,6 +50,38 @@ def test_skypilot_recovers_from_75_and_76_alone() -> None:
     assert task["resources"]["use_spot"] is True
     assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [75, 76]}
     subprocess.run(["bash", "-n"], input=task["run"], text=True, check=True, timeout=10)
+
+
+def test_skypilot_names_each_start_anew_and_alike_on_all_nodes(tmp_path: Path) -> None:
+    """A recovery keeps the task's id: without other addresses in it, a straggler could join the next."""
+    task = yaml.safe_load((RECIPES / "skypilot.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "torchrun-node.sh").write_text('echo "$NODE $HEAD $ATTEMPT"\n', encoding="utf-8")
+
+    def start(node: str, *addresses: str) -> list[str]:
+        variables = {
+            "NUM_NODES": "2",
+            "NODE_RANK": node,
+            "NODE_IPS": "\n".join(addresses),
+            "TASK_ID": "t_id-14-0",
+        }
+        environment = {f"SKYPILOT_{name}": value for name, value in variables.items()}
+        command = ["bash", "-e", "-c", task["run"]]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+        return done.stdout.split()
+
+    first = start("0", "10.0.0.5", "10.0.0.6")
+    other = start("1", "10.0.0.5", "10.0.0.6")
+    recovered = start("0", "10.0.0.5", "10.0.0.9")
+    assert (first[:2], other[:2]) == (["0", "10.0.0.5"], ["1", "10.0.0.5"])
+    assert first[2] == other[2] != recovered[2]
 
 
 @pytest.mark.parametrize(

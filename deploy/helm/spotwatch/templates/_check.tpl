@@ -33,5 +33,8 @@
 {{- if and (or (ne .Values.kind "Job") .Values.webhook.enabled) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "spotwatch.name" .))) -}}
 {{- fail (printf "release %q cannot name a Service: with kind %s, or a webhook, it has to begin with a letter and to have no dot" .Release.Name .Values.kind) -}}
 {{- end -}}
+{{- if and (eq .Values.sidecar "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "sidecar: native needs Kubernetes 1.29 or later, this is %s; set sidecar to plain or exec" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- include "spotwatch.checkSettings" . -}}
 {{- end }}

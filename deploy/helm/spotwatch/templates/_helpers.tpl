@@ -64,3 +64,10 @@ kubernetes.azure.com/scalesetpriority: spot
 []
 {{- end -}}
 {{- end }}
+
+{{/* Before 1.29, where no native sidecar can be, every rule must have conditions, if none. */}}
+{{- define "spotwatch.noConditions" -}}
+{{- if ne .Values.sidecar "native" -}}
+onPodConditions: []
+{{- end -}}
+{{- end }}

@@ -27,6 +27,7 @@ from spotwatch.rundir import (
     lock_runtime_dir,
     prepare_runtime_dir,
 )
+from tests.cli.stranger import open_to_all
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to play another user")
 TRAINER = (12345, 12346)
@@ -201,9 +202,7 @@ def test_ordinary_user_gets_a_private_one_and_reasons(tmp_path: Path) -> None:
     )
 
     def run_as_user(path: Path) -> str:
-        for parent in path.parents:
-            if parent.is_relative_to(tmp_path.parent.parent) and parent != home:
-                parent.chmod(0o755)
+        open_to_all(tmp_path, tmp_path)
         return subprocess.run(
             [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
         ).stdout

@@ -12,6 +12,7 @@ import pytest
 
 import spotwatch
 from spotwatch.config_secrets import is_private
+from tests.cli.stranger import open_to_all
 
 POD = 65532
 """User, group and fsGroup of the shipped pods."""
@@ -55,8 +56,7 @@ def test_secret_of_a_pod_is_taken(tmp_path: Path, group: int, mode: int, *, take
     (volume / "webhook").chmod(mode)
     (tmp_path / "..data").symlink_to(volume.name)
     (tmp_path / "webhook").symlink_to("..data/webhook")
-    for folder in (tmp_path, *tmp_path.parents[:2], volume):
-        folder.chmod(0o755)
+    open_to_all(volume, tmp_path)
     done = load_as_pod(tmp_path / "webhook")
     assert (done.returncode == 0) is taken, done.stderr
     assert ("is accessible to others" in done.stderr) is not taken

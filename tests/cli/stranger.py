@@ -33,7 +33,11 @@ def run_as_stranger(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def open_to_all(folder: Path, tmp_path: Path) -> None:
-    """Let everyone search `folder` and what is above it, as far as it is this test run's."""
+    """Let everyone search `folder` and what is above it, as far as it is this test run's.
+
+    Where tests run side by side, one folder more lies between a test's own and that of the run.
+    """
     for parent in (folder, *folder.parents):
-        if parent.is_relative_to(tmp_path.parent.parent):
+        is_of_run = any(part.startswith("pytest-of-") for part in parent.parts)
+        if is_of_run or parent.is_relative_to(tmp_path.parent.parent):
             parent.chmod(0o755)

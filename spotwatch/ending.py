@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Mapping
 
 from spotwatch import surroundings
@@ -19,6 +20,7 @@ from spotwatch.logs import get_logger
 from spotwatch.model import Do
 from spotwatch.outcome import exit_code
 from spotwatch.sdnotify import Notifier
+from spotwatch.stopping import are_known_gone
 
 FORCED_POLL_SECONDS = 1.0
 RESERVE_SECONDS = 2.0
@@ -101,10 +103,11 @@ class Ending:
 
     async def _is_nobody_there(self) -> bool:
         """Tell whether it is known that no trainer is here; where none is configured it never is."""
-        if self._child is not None or not self._parts.targets:
+        # The first process of a container of its own sees no other container's.
+        if self._child is not None or not self._parts.targets or os.getpid() == 1:
             return False
         self._parts.trainers.look()
-        return not await self._parts.is_trainer_there()
+        return not await self._parts.is_trainer_there() and await are_known_gone(self._parts.targets)
 
     async def _wait_for_the_last_answer(self) -> None:
         """Stay until the answer or the trainer's exit; a child is waited for without a limit."""

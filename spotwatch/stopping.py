@@ -157,17 +157,35 @@ async def find_all(targets: Sequence[Target]) -> dict[str, list[dict[str, Any]]]
 
     async def find(target: Target) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}
-        with contextlib.suppress(ActionError, TimeoutError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIND_SECONDS):
-                procs = await asyncio.to_thread(target.find)
-                found[target.label] = [proc.to_json() for proc in procs]
+                with contextlib.suppress(ActionError):
+                    procs = await asyncio.to_thread(target.find)
+                    found[target.label] = [proc.to_json() for proc in procs]
+                # Also where none may be signalled: who goes on has not stopped, whatever became of the flag.
                 heads = await asyncio.to_thread(_heads, target)
-                if heads and heads != found[target.label]:
+                if heads and heads != found.get(target.label):
                     found[heads_of(target.label)] = heads
         return found
 
     each = await asyncio.gather(*(find(target) for target in targets))
     return {label: procs for found in each for label, procs in found.items()}
+
+
+async def are_known_gone(targets: Sequence[Target]) -> bool:
+    """Tell whether nobody is there to be stopped: none is found, nor hidden, nor out of our reach."""
+
+    def is_gone(target: Target) -> bool:
+        if _heads(target):
+            return False
+        try:
+            target.find()
+        except ActionError:
+            return True
+        return False
+
+    gone = await asyncio.gather(*(asyncio.to_thread(is_gone, target) for target in targets))
+    return all(gone) and not await foresee(targets)
 
 
 async def foresee(targets: Sequence[Target]) -> list[str]:

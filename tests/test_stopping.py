@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from spotwatch.errors import ActionError
 from spotwatch.model import Kind
 from spotwatch.policy import Policy
-from spotwatch.targets import PartlyToldError, Proc
+from spotwatch.stopping import are_known_gone
+from spotwatch.targets import PartlyToldError, Proc, Target
 from tests.world import GONE, Killed, World, ourselves, play
 
 POLICY = Policy(save_seconds=10)
@@ -95,6 +97,31 @@ class TestEachOnce:
             "acknowledged"
         ]
 
+    def test_who_cannot_be_signalled_has_not_stopped_by_a_save(self, tmp_path: Path) -> None:
+        """It is seen and may not be told; saved for the flag, it trains on: no answer before it has gone."""
+
+        async def story(world: World) -> None:
+            def refuse() -> tuple[Proc, ...]:
+                raise ActionError("not allowed to signal it")
+
+            def heads() -> tuple[Proc, ...]:
+                return (world.target.proc,)
+
+            world.target.find = refuse  # type: ignore[method-assign]
+            world.target.heads = heads  # type: ignore[attr-defined]
+            world.target.is_away = lambda: False  # type: ignore[attr-defined]
+            world.announce(seconds=None)
+            await world.live(2)
+            world.remove_flag()
+            await world.live(3)
+            assert world.events("answered") == []
+            world.target.leave()
+            await world.live(1)
+
+        assert [e.data["answer"] for e in play(tmp_path, story, POLICY).events("answered")] == [
+            "acknowledged"
+        ]
+
     def test_no_target_and_a_script(self, tmp_path: Path) -> None:
         """Where nobody can be signalled, the removed flag acknowledges the stop."""
 
@@ -109,6 +136,51 @@ class TestEachOnce:
         assert [e.data["answer"] for e in play(tmp_path, story, POLICY).events("answered")] == [
             "acknowledged"
         ]
+
+
+class _Target:
+    """One that is found or not, seen or not, and may be in the way of a stop."""
+
+    label = "process 'train.py'"
+
+    def __init__(self, *, is_found: bool, is_seen: bool = False, obstacle: str = "") -> None:
+        self._is_found = is_found
+        self._is_seen = is_seen
+        self._obstacle = obstacle
+
+    def find(self) -> tuple[Proc, ...]:
+        """Return it, if it may be signalled."""
+        if not self._is_found:
+            raise ActionError("none")
+        return (ourselves(),)
+
+    def heads(self) -> tuple[Proc, ...]:
+        """Return it, if it is seen."""
+        if not self._is_seen:
+            raise ActionError("none")
+        return (ourselves(),)
+
+    def is_away(self) -> bool:
+        """Return False: it is nobody's child."""
+        return False
+
+    def obstacle(self) -> str:
+        """Return what is in the way."""
+        return self._obstacle
+
+
+@pytest.mark.parametrize(
+    ("target", "is_gone"),
+    [
+        (_Target(is_found=False), True),
+        (_Target(is_found=True), False),
+        (_Target(is_found=False, is_seen=True), False),
+        (_Target(is_found=False, obstacle="the processes of other users are hidden from us"), False),
+    ],
+)
+async def test_who_is_known_to_be_gone(target: _Target, is_gone: bool) -> None:
+    """Not whom we may not signal, nor whom we could not see."""
+    assert await are_known_gone([cast("Target", target)]) is is_gone
 
 
 class TestStartAgain:

@@ -105,3 +105,11 @@ def test_pod_goes_to_the_spot_nodes_of_aks(helm: Helm) -> None:
     assert pod["tolerations"] == [own, taint]
     assert pod["nodeSelector"] == {"a": "b"}
     assert "tolerations" not in pod_of(helm.render({"cloud": "gcp"}))
+
+
+def test_null_takes_a_default_away(helm: Helm) -> None:
+    """Helm removes what is set to null, and the chart still renders."""
+    nulls = {"kind": "IndexedJob", "pod": {"tolerations": None}, "trainer": {"args": None}}
+    documents = helm.render(nulls | {"spotwatch": {"config": None, "env": None}})
+    assert "tolerations" not in pod_of(documents)
+    assert [document["kind"] for document in documents].count("ConfigMap") == 0

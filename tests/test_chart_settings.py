@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from spotwatch.cli._options import provider_config
 from spotwatch.config import Settings
 from spotwatch.config_load import load
 from tests.manifests import Document, Helm, daemon_in, environment, make_helm, pod_of
+from tests.open_folder import open_folder
 
 pytestmark = pytest.mark.timeout(120)
 _KEY = "whpk_" + "A" * 43 + "="
@@ -132,6 +134,15 @@ def test_variable_that_the_chart_sets_is_refused(helm: Helm) -> None:
 
 
 _POD = 65532
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a folder that the pod's user can look into."""
+    with open_folder() as made:
+        yield made
+
+
 # Becomes the pod's user when all is imported, so that the tests' own environment need not be open to it.
 _READS_AS_POD = f"""
 import os
@@ -155,7 +166,7 @@ print(len(context.webhook_secrets), context.read_secret(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to hand out files as the kubelet does")
-def test_secret_of_the_chart_is_read_by_the_user_of_the_pod(helm: Helm, tmp_path: Path) -> None:
+def test_secret_of_the_chart_is_read_by_the_user_of_the_pod(helm: Helm, folder: Path) -> None:
     """The mode and group that the pod asks for, as the kubelet gives them: each secret is loaded."""
     documents = helm.render(
         {
@@ -174,14 +185,12 @@ def test_secret_of_the_chart_is_read_by_the_user_of_the_pod(helm: Helm, tmp_path
     assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (_POD, _POD)
     texts = {"webhook": "whsec_" + "A" * 43 + "=", "mailbox.env": "AWS_ACCESS_KEY_ID=a"}
     for name, text in texts.items():
-        path = tmp_path / name
+        path = folder / name
         path.write_text(text, encoding="utf-8")
         os.chown(path, 0, pod["securityContext"]["fsGroup"])
         path.chmod(secret["defaultMode"] | 0o440)  # with fsGroup, never less
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     variables = {
-        name: value.replace("/etc/spotwatch/secrets", str(tmp_path))
+        name: value.replace("/etc/spotwatch/secrets", str(folder))
         for name, value in environment(daemon_in(pod)).items()
     }
     done = subprocess.run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,18 @@ import pytest
 import spotwatch
 from spotwatch.config_secrets import is_private
 from tests.cli.stranger import open_to_all
+from tests.open_folder import open_folder
 
 POD = 65532
 """User, group and fsGroup of the shipped pods."""
 _FILE = 0o100000
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a folder that the pod's user can look into."""
+    with open_folder() as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -47,17 +56,17 @@ def test_only_a_group_of_ours_may_read_and_only_what_is_roots(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to root and another group")
 @pytest.mark.parametrize(("group", "mode", "taken"), [(POD, 0o440, True), (3000, 0o444, False)])
-def test_secret_of_a_pod_is_taken(tmp_path: Path, group: int, mode: int, *, taken: bool) -> None:
+def test_secret_of_a_pod_is_taken(folder: Path, group: int, mode: int, *, taken: bool) -> None:
     """As user 65532, a real file behind the kubelet's links: root's, 0440, of the pod's group."""
-    volume = tmp_path / "..2026_11_30"
+    volume = folder / "..2026_11_30"
     volume.mkdir()
     (volume / "webhook").write_text("whsec_abc\n", encoding="utf-8")
     os.chown(volume / "webhook", 0, group)
     (volume / "webhook").chmod(mode)
-    (tmp_path / "..data").symlink_to(volume.name)
-    (tmp_path / "webhook").symlink_to("..data/webhook")
-    open_to_all(volume, tmp_path)
-    done = load_as_pod(tmp_path / "webhook")
+    (folder / "..data").symlink_to(volume.name)
+    (folder / "webhook").symlink_to("..data/webhook")
+    open_to_all(volume, folder)
+    done = load_as_pod(folder / "webhook")
     assert (done.returncode == 0) is taken, done.stderr
     assert ("is accessible to others" in done.stderr) is not taken
     assert done.stdout == ("whsec_abc\n" if taken else "")

@@ -123,7 +123,7 @@ spec:
   nodeSelector:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with concat .Values.pod.tolerations (include "spotwatch.spotTolerations" . | fromYamlArray) }}
+  {{- with concat (.Values.pod.tolerations | default list) (include "spotwatch.spotTolerations" . | fromYamlArray) }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

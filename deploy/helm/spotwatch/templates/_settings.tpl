@@ -37,7 +37,7 @@
 {{- define "spotwatch.configKeys" -}}
 {{- $table := "" -}}
 {{- $keys := list -}}
-{{- range splitList "\n" .Values.spotwatch.config -}}
+{{- range splitList "\n" (.Values.spotwatch.config | default "") -}}
 {{- $line := regexReplaceAll "[\\s\"']" (regexReplaceAll "#.*" . "") "" -}}
 {{- if regexMatch "^\\[+[A-Za-z0-9_.-]+\\]+$" $line -}}
 {{- $table = trimAll "[]" $line -}}

@@ -47,6 +47,19 @@ put() {
     say "wrote $1"
 }
 
+# put_once PATH MODE SUM: the same for a file that people fill in. One that is not as we left it, by SUM, is theirs.
+put_once() {
+    cat >"$work/once"
+    put=''
+    if [ ! -f "$1" ] || cmp -s "$work/once" "$1" || is_as_left "$1" "$3"; then
+        put "$1" "$2" <"$work/once"
+    else
+        say "kept $1 as you made it"
+    fi
+}
+is_as_left() { [ -f "$1" ] && [ -n "$2" ] && [ "$(sum_up <"$1")" = "$2" ]; }
+sum_up() { cksum | tr ' ' -; }
+
 # drop PATH: remove it, if it is there.
 drop() {
     if [ -e "$1" ] || [ -L "$1" ]; then
@@ -60,6 +73,7 @@ drop_empty() { [ ! -d "$1" ] || [ -n "$(ls -A "$1")" ] || run rmdir "$1"; }
 
 has_word() { case " $1 " in *" $2 "*) return 0 ;; *) return 1 ;; esac }
 user_exists() { getent passwd "$1" >/dev/null; }
+name_of() { getent passwd "$1" | cut -d: -f1; }
 with_suffix() { case $1 in *.service) say "$1" ;; *) say "$1.service" ;; esac }
 
 install_command() {
@@ -81,7 +95,9 @@ install_users() {
     for user in $users; do
         # For `spotwatch check` and `status`; the trainer's unit names the group itself.
         if [ "$user" != root ] && ! has_word "$(id -nG "$user" 2>/dev/null || true)" spotwatch; then
-            run usermod --append --groups spotwatch "$user"
+            run usermod --append --groups spotwatch "$user" ||
+                say "$user is not in the group spotwatch: the unit gives it to the trainer, but" \
+                    "\`spotwatch status\` as $user needs sudo"
         fi
     done
 }
@@ -105,14 +121,13 @@ install_units() {
     for unit in $units; do
         if [ "$unit" != "$EXAMPLE" ]; then
             put "$UNITS/$unit.d/50-spotwatch.conf" 644 <"$here/trainer.conf"
-        elif [ ! -f "$UNITS/$unit" ]; then
+        else
             example >"$work/example"
-            put "$UNITS/$unit" 644 <"$work/example"
-        elif ! example | cmp -s - "$UNITS/$unit"; then
-            say "kept $UNITS/$unit as you made it"
+            put_once "$UNITS/$unit" 644 "$old_unit_sum" <"$work/example"
         fi
     done
 }
+is_our_example() { example | cmp -s - "$UNITS/$EXAMPLE" || is_as_left "$UNITS/$EXAMPLE" "$old_unit_sum"; }
 example() { sed "s/^User=trainer\$/User=$trainer_user/" "$here/$EXAMPLE"; }
 
 install_rules() {
@@ -130,23 +145,31 @@ install_rules() {
 }
 
 install_configuration() {
-    if [ -f "$ETC/spotwatch.toml" ]; then
-        for unit in $units; do
-            grep -qF "${unit%.service}" "$ETC/spotwatch.toml" ||
-                say "kept $ETC/spotwatch.toml as you made it; it does not name $unit"
-        done
-        return
-    fi
-    {
-        say "# Every setting and its value: spotwatch run --print-config. Secrets do not belong in here."
-        for unit in $units; do
-            printf '\n[[target]]\nunit = "%s"\n' "$(printf %s "$unit" | sed 's/\\/\\\\/g')"
-        done
-    } >"$work/configuration"
-    put "$ETC/spotwatch.toml" 644 <"$work/configuration"
+    configuration >"$work/configuration"
+    put_once "$ETC/spotwatch.toml" 644 "$old_toml_sum" <"$work/configuration"
+    restart=$restart$put
+    [ -f "$ETC/spotwatch.toml" ] || return 0
+    for unit in $units; do
+        [ -n "$put" ] || grep -qF "${unit%.service}" "$ETC/spotwatch.toml" || say "it does not name $unit"
+    done
+}
+configuration() {
+    say "# Every setting and its value: spotwatch run --print-config. Secrets do not belong in here."
+    for unit in $units; do
+        printf '\n[[target]]\nunit = "%s"\n' "$(printf %s "$unit" | sed 's/\\/\\\\/g')"
+    done
+}
+
+# Once we are gone, nobody starts again what we stopped.
+check_no_stop() {
+    [ -e /run/spotwatch/draining ] || return 0
+    [ -n "$force" ] || fail "a stop is in force, and without the daemon nobody starts $units again: wait for its" \
+        "end, call it off if it was made by hand (spotwatch trigger clear), or --force"
+    say "a stop was in force; what was stopped stays down until you start it: systemctl start $units"
 }
 
 remove_all() {
+    check_no_stop
     [ ! -f "$UNITS/spotwatch.service" ] || run systemctl --quiet disable --now spotwatch.service
     for unit in $units; do
         forget_unit "$unit"
@@ -177,11 +200,17 @@ forget_unit() {
     if [ "$1" != "$EXAMPLE" ] || [ ! -f "$UNITS/$1" ]; then
         return
     fi
-    if example | cmp -s - "$UNITS/$1"; then
+    if is_our_example; then
         run systemctl --quiet disable "$1"
         drop "$UNITS/$1"
-    else
-        say "kept $UNITS/$1, which you edited; take SupplementaryGroups=spotwatch out of it"
+        return
+    fi
+    say "kept $UNITS/$1, which you edited; take SupplementaryGroups=spotwatch out of it"
+    if [ -n "$purge" ]; then
+        # With the group gone it fails with 216/GROUP at each start, every ten seconds.
+        run systemctl --quiet disable "$1"
+        say "and disabled it, since it cannot start as it is: that group goes, with $ETC/train.env and the users" \
+            "that were made here. Mend both lines and User=, then: systemctl enable $1"
     fi
 }
 

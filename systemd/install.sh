@@ -22,6 +22,7 @@ usage: sudo systemd/install.sh [option]...
   --dry-run            print every step, do none
   --uninstall          remove all of it, but configuration and state
   --purge              remove these too, with the users that were made
+  --force              remove it although a stop is in force
 
 What was chosen once is kept by later runs: `sudo systemd/install.sh` alone is the update.
 END
@@ -33,7 +34,7 @@ misuse() {
 }
 
 read_options() {
-    units='' drop_ins='' extras='' trainer_user='' python='' from='' dry_run='' uninstall='' purge=''
+    units='' drop_ins='' extras='' trainer_user='' python='' from='' dry_run='' uninstall='' purge='' force=''
     while [ $# -gt 0 ]; do
         case $1 in
             --trainer-user | --unit | --with | --extras | --python | --from)
@@ -50,6 +51,7 @@ read_options() {
             --dry-run) dry_run=yes ;;
             --uninstall) uninstall=yes ;;
             --purge) uninstall=yes purge=yes ;;
+            --force) force=yes ;;
             --help | -h) usage && exit 0 ;;
             *) misuse "unknown option $1" ;;
         esac
@@ -65,7 +67,7 @@ read_options() {
 
 # What an earlier run was told goes for this one, where this one is told nothing.
 recall() {
-    old_units='' old_drop_ins='' old_extras='' old_user='' old_source=''
+    old_units='' old_drop_ins='' old_extras='' old_user='' old_source='' old_unit_sum='' old_toml_sum=''
     # shellcheck source=/dev/null
     [ ! -f "$VENV/install.options" ] || . "$VENV/install.options"
     : "${units:=$old_units}" "${drop_ins:=$old_drop_ins}" "${extras:=$old_extras}" "${trainer_user:=$old_user}"
@@ -74,14 +76,14 @@ recall() {
 
 remember() {
     printf "old_%s='%s'\n" units "$units" drop_ins "$drop_ins" extras "$extras" user "$trainer_user" \
-        source "$source_sum" >"$work/options"
+        source "$source_sum" unit_sum "$(example | sum_up)" toml_sum "$(configuration | sum_up)" >"$work/options"
     put "$VENV/install.options" 644 <"$work/options" >/dev/null
 }
 
 check_machine() {
     [ -n "$dry_run" ] || [ "$(id -u)" -eq 0 ] || fail "run it as root: sudo $0"
     [ -d /run/systemd/system ] || fail "this machine is not run by systemd; in a container read docs/container.md"
-    for tool in systemctl systemd-sysusers setpriv getent usermod cmp; do
+    for tool in systemctl systemd-sysusers setpriv getent cksum cmp; do
         command -v "$tool" >/dev/null || fail "there is no $tool on this machine, and it is needed"
     done
 }
@@ -124,13 +126,20 @@ is_new() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/nul
 choose_users() {
     users='' made_user=''
     for unit in $units; do
-        if [ "$unit" = "$EXAMPLE" ] && [ ! -f "$UNITS/$EXAMPLE" ]; then
+        if [ "$unit" = "$EXAMPLE" ] && { [ ! -f "$UNITS/$EXAMPLE" ] || is_our_example; }; then
             users="$users $trainer_user"
             continue
         fi
         [ "$(systemctl show --property=LoadState --value -- "$unit")" = loaded ] ||
             fail "there is no unit $unit; make it first"
-        users="$users $(systemctl show --property=User --value -- "$unit")"
+        user=$(systemctl show --property=User --value -- "$unit")
+        # A number without a name, and a user that systemd makes at the start, have the group by the unit alone.
+        if [ "$(systemctl show --property=DynamicUser --value -- "$unit")" != yes ]; then
+            case $user in
+                *[!0-9]*) users="$users $user" ;;
+                *[0-9]*) users="$users $(name_of "$user")" ;;
+            esac
+        fi
     done
     if grep -qs "^u trainer " "$SYSUSERS" || { has_word "$users" trainer && ! user_exists trainer; }; then
         made_user=trainer
@@ -190,9 +199,20 @@ install_package() {
 }
 pip() { "$VENV/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
+# Whether what the daemon reads once, at its start, has been edited since.
+is_outdated() {
+    began=$(TZ=UTC LC_ALL=C systemctl show --property=ExecMainStartTimestamp --value spotwatch.service)
+    [ -n "$began" ] || return 1
+    for name in spotwatch.toml spotwatch.env webhook-secret api-token; do
+        [ ! -f "$ETC/$name" ] || [ "$(stat -c %Y "$ETC/$name")" -le "$(date -d "$began" +%s)" ] || return 0
+    done
+    return 1
+}
+
 start() {
     run systemctl daemon-reload
     run systemctl --quiet enable spotwatch.service
+    ! is_outdated || restart=yes
     if [ -n "$restart" ] || ! systemctl --quiet is-active spotwatch.service; then
         run systemctl restart spotwatch.service ||
             fail "the daemon does not start; journalctl -u spotwatch -n 20 says why"

@@ -25,10 +25,8 @@ from spotwatch.stopping import are_known_gone
 FORCED_POLL_SECONDS = 1.0
 RESERVE_SECONDS = 2.0
 """What is left of the grace for leaving."""
-SCRAPES = 2
-"""So many scrapes see the answer: of two Prometheus servers that share the work each has one."""
 SCRAPES_SECONDS = 10.0
-"""They take so long, one every 5 s (deploy/prometheus/prometheus.yml)."""
+"""In it two scrapes see the answer, one every 5 s (deploy/prometheus/prometheus.yml)."""
 
 
 class Ending:
@@ -134,12 +132,15 @@ class Ending:
         """
         is_joined = self._is_pod or self._child is not None or self._ends_with_trainer
         order = self._parts.ledger.last_order()
-        metrics = self._parts.metrics
-        if not is_joined or order is None or order.do is Do.NONE or not order.case_ids or not order.answer:
+        if not is_joined or order is None or order.do is Do.NONE or not order.case_ids:
             return
-        if not metrics.renders or (self._child is None and await self._parts.is_trainer_there()):
+        if order.answered_at is None or not self._parts.metrics.renders:
             return
-        grace = max(0.0, self._settings.policy.drain_seconds - RESERVE_SECONDS)
-        end = min(began + grace, self._clock.monotonic() + SCRAPES_SECONDS)
-        while metrics.renders_since_open < SCRAPES and self._clock.monotonic() < end:
-            await self._clock.sleep(0.1)
+        if self._child is None and await self._parts.is_trainer_there():
+            return
+        grace = began + max(0.0, self._settings.policy.drain_seconds - RESERVE_SECONDS)
+        seen_for = max(0.0, (self._clock.now() - order.answered_at).total_seconds())
+        seconds = min(grace - self._clock.monotonic(), SCRAPES_SECONDS - seen_for)
+        if seconds > 0:
+            self._log.info("staying", seconds=round(seconds, 1), why="the answer is to be scraped")
+            await self._clock.sleep(seconds)

@@ -23,7 +23,6 @@ RESULTS = ("ok", "unavailable", "denied", "malformed", "not_here", "unexpected")
 OUTCOMES = ("durable", "acknowledged", "missed", "withdrawn", "survived")
 ACTIONS = ("handshake", "signal", "hook", "announce", "release", "start")
 OPEN_PHASES = tuple(phase for phase in Phase if phase is not Phase.CLOSED)
-UNANSWERED = (Phase.FLUSHING, Phase.STOPPING)
 FAILURES = ("stage", "upload", "verify", "store", "other")
 WEBHOOK_RESULTS = (
     "accepted", "duplicate", "not_mine", "unsigned", "malformed", "replayed", "full", "bad_method", "slow",
@@ -47,9 +46,6 @@ class Metrics:
         self._providers: tuple[str, ...] = ()
         self.renders = 0
         """How often somebody has looked."""
-        self.renders_since_open = 0
-        """How often since an order was last shown as unanswered."""
-        self._is_open = False
         self._make_provider_metrics()
         self._make_order_metrics()
         self._make_trainer_metrics()
@@ -59,7 +55,6 @@ class Metrics:
         """Return the exposition in the format that an Accept header asks for, and its content type."""
         encoder, content_type = choose_encoder(accept)
         self.renders += 1
-        self.renders_since_open += 1
         return encoder(_WithoutCreated(self.registry)), content_type
 
     def on_event(self, event: Event) -> None:
@@ -259,9 +254,6 @@ class Metrics:
                 self.active.labels(provider, kind).set(active.get((provider, kind), 0))
         for step in OPEN_PHASES:
             self.open_cases.labels(step).set(data["phases"].get(step, 0))
-        was_open, self._is_open = self._is_open, any(data["phases"].get(step) for step in UNANSWERED)
-        if was_open or self._is_open:
-            self.renders_since_open = 0
         for phase in PHASES:
             self.phase.labels(phase).set(phase == data["phase"])
         for gauge, name in (

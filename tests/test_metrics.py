@@ -193,13 +193,8 @@ def test_a_provider_found_later(metrics: Metrics) -> None:
     assert value(metrics, "notice_active", provider="gcp", kind="reclaim") == 1
 
 
-def test_what_was_looked_at_since_an_answer(metrics: Metrics) -> None:
-    """A look between the answer and the tick that shows it has still seen an open order."""
-    watch(metrics, phases={"stopping": 1})
+def test_it_is_known_whether_anybody_looks(metrics: Metrics) -> None:
+    """Where nobody does, nothing is shown for longer."""
+    assert metrics.renders == 0
     metrics.render("")
-    assert (metrics.renders, metrics.renders_since_open) == (1, 1)
-    watch(metrics, phases={"stopped": 1})
-    assert metrics.renders_since_open == 0
-    metrics.render("")
-    watch(metrics, phases={"stopped": 1})
-    assert (metrics.renders, metrics.renders_since_open) == (2, 1)
+    assert metrics.renders == 1

@@ -8,6 +8,7 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import pytest
 
@@ -34,50 +35,40 @@ def scrape(port: int) -> set[str]:
     return {row.split('"')[1] for row in rows if not row.endswith(" 0.0")}
 
 
-async def stopped_in_a_pod(machine: Machine, port: int) -> set[str]:
-    """Scrape, stop the trainer by a notice, end the sidecar at once; return what was seen last."""
+async def stop_and_end(machine: Machine) -> None:
+    """Stop the trainer by a notice and, when it has gone, the sidecar, as the kubelet does."""
     trainer = await with_trainer(machine)
-    seen = await asyncio.to_thread(scrape, port)
-    assert seen == set()
+    if port := machine.environment["SPOTWATCH_HTTP__LISTEN"].rpartition(":")[2]:
+        assert await asyncio.to_thread(scrape, int(port)) == set()
     put_notice(machine, "stop")
     await asyncio.to_thread(trainer.wait, 30)
     assert machine.daemon is not None
     machine.daemon.terminate()
-    for _ in range(2):
-        await until(lambda: machine.count_in_log("ending"), 30, "it ends")
-        seen = await asyncio.to_thread(scrape, port)
-        while seen != {"stopped"}:
-            seen = await asyncio.to_thread(scrape, port)
-    return seen
 
 
 @pytest.mark.parametrize("pod", [POD, NATIVE], ids=["plain", "native"])
 async def test_a_scrape_sees_the_answer(make_machine: Maker, pod: Mapping[str, str]) -> None:
-    """The sidecar is ended when the trainer has gone: /metrics is there until twice read, and no longer."""
+    """The sidecar is ended when the trainer has gone: /metrics shows the answer for two scrapes more."""
     port = free_port()
-    machine = make_machine(
-        {
-            **pod,
-            "SPOTWATCH_HTTP__LISTEN": f"127.0.0.1:{port}",
-            "SPOTWATCH_POLICY__DRAIN_SECONDS": "120",
-        }
-    )
-    assert await stopped_in_a_pod(machine, port) == {"stopped"}
+    listen = {"SPOTWATCH_HTTP__LISTEN": f"127.0.0.1:{port}", "SPOTWATCH_POLICY__DRAIN_SECONDS": "120"}
+    machine = make_machine({**pod, **listen})
+    await stop_and_end(machine)
+    await until(lambda: machine.count_in_log("staying"), 30, "it stays")
+    assert await asyncio.to_thread(scrape, port) == {"stopped"}
     assert machine.daemon is not None
     assert await asyncio.to_thread(machine.daemon.wait, 30) == 0
+    (answered,) = [row for row in machine.log_rows() if row.get("event") == "answered"]
+    seen_for = datetime.now(UTC) - datetime.fromisoformat(answered["at"])
+    assert seen_for.total_seconds() >= 9.5
 
 
 async def test_where_nobody_scrapes_nothing_is_waited_for(make_machine: Maker) -> None:
     """Without a Prometheus the pod ends when the trainer has ended, not ten seconds later."""
     machine = make_machine({**NATIVE, "SPOTWATCH_POLICY__DRAIN_SECONDS": "120"})
-    trainer = await with_trainer(machine)
-    put_notice(machine, "stop")
-    await asyncio.to_thread(trainer.wait, 30)
+    await stop_and_end(machine)
     assert machine.daemon is not None
-    machine.daemon.terminate()
     assert await asyncio.to_thread(machine.daemon.wait, 30) == 0
-    rows = [row for row in machine.log_rows() if row.get("event") in ("ending", "answered")]
-    assert "answered" in [row["event"] for row in rows]
+    assert (machine.count_in_log("answered"), machine.count_in_log("staying")) == (1, 0)
 
 
 async def test_a_native_sidecar_that_is_restarted_alone_leaves_the_trainer(make_machine: Maker) -> None:

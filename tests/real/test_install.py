@@ -206,10 +206,10 @@ def test_a_second_run_changes_nothing_and_one_with_options_only_that(reader: _Re
     """Idempotent; what was chosen is kept; an edited configuration stays; a drop-in comes and goes."""
     machine = reader.machine
     assert reader.type(_INSTALL).returncode == 0
-    machine.check("sh", "-c", f"echo '# mine' >> {_TOML}")
     before, pid = reader.tree(), machine.show("spotwatch", "MainPID")
     assert reader.type(_INSTALL).returncode == 0
     assert (reader.tree(), machine.show("spotwatch", "MainPID")) == (before, pid)
+    machine.check("sh", "-c", f"echo '# mine' >> {_TOML}")
 
     assert reader.type(f"{_INSTALL} --with processes --unit spot-train --unit other.service").returncode == 1
     (machine.shared / "other").write_text("[Service]\nUser=games\nExecStart=/bin/sleep 9\n", encoding="ascii")

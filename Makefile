@@ -4,12 +4,15 @@
 #   make demo PYTHON=python3.12      another interpreter (for a .venv that is already there: make clean first)
 #   make test ARGS="tests/providers -x"
 #   make test TORCH=no               without torch; the modules of tests that need it are left out, by name
+#   make test JOBS=0                 in one process, as a debugger wants it; JOBS=8 on a large machine
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= yes
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=
+# Tests mostly wait for processes: two at a time take half as long on any machine.
+JOBS ?= 2
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,6 +21,7 @@ SHELL := bash
 .PHONY: help demo test check lint types imports test-real bench clean
 
 BIN := $(VENV)/bin
+SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE := $(VENV)/.made
 WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torchdata)
@@ -33,7 +37,7 @@ demo: $(MADE)-package $(MADE)-torch ## a whole reclaim on each of four clouds, h
 	$(BIN)/spotwatch drill --cloud all
 
 test: $(MADE)-dev $(WITH_TORCH) ## every test that needs neither root nor a server
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: lint types imports test ## what CI checks on every change
 
@@ -48,7 +52,7 @@ imports: $(MADE)-dev ## who may import whom
 	$(BIN)/lint-imports
 
 test-real: $(MADE)-real $(WITH_TORCH) ## the tests against real parts; as root
-	$(BIN)/python -m pytest -m real tests/real $(ARGS)
+	$(BIN)/python -m pytest -m real $(SIDE_BY_SIDE) tests/real $(ARGS)
 
 bench: $(MADE)-dev $(WITH_TORCH) ## the figures in benchmarks/, measured here
 	@for file in $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py))); do \

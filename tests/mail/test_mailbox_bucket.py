@@ -138,7 +138,6 @@ async def test_a_bucket_that_says_nothing_is_given_up(monkeypatch: pytest.Monkey
 
 async def test_an_object_that_hangs_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read before it is handed on, what stands behind it is asked for, and so at each later poll."""
-    monkeypatch.setattr(mailbox_bucket, "_ANSWER_SECONDS", 2.0)
     answering = threading.Event()
 
     def hang_at_b(call: Call) -> Reply | None:
@@ -149,6 +148,9 @@ async def test_an_object_that_hangs_keeps_no_other_from_being_read(monkeypatch: 
 
     with S3StandIn(hang_at_b) as stand_in:
         objects = _bucket(stand_in)
+        # boto3 takes its time for the first of all requests, and that is not what is measured here.
+        assert isinstance((await objects.fetch({"a": ""}))["a"], Fetched)
+        monkeypatch.setattr(mailbox_bucket, "_ANSWER_SECONDS", 2.0)
         for says in ("no answer within", "earlier request"):
             found = await objects.fetch({"a": "", "b": "", "c": "", "d": ""})
             assert says in str(found["b"])

@@ -75,6 +75,9 @@ def test_one_that_was_stopped(any_place: Place, runs: Runs, tmp_path: Path, duri
         holder.signal(signal.SIGCONT)
         assert holder.end() == 77, holder.text
     after = any_place.content()
+    if not any_place.server.is_conditional:
+        # Between its look at the lease and its write nothing keeps the two apart there, and the page says so.
+        del before["LEASE"], after["LEASE"]
     assert after.keys() == before.keys()
     assert after == before
     assert any_place.latest_step() == 12

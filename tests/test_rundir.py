@@ -202,7 +202,7 @@ def test_ordinary_user_gets_a_private_one_and_reasons(tmp_path: Path) -> None:
     )
 
     def run_as_user(path: Path) -> str:
-        open_to_all(tmp_path, tmp_path)
+        open_to_all(tmp_path)
         return subprocess.run(
             [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
         ).stdout

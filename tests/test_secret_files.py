@@ -65,7 +65,7 @@ def test_secret_of_a_pod_is_taken(folder: Path, group: int, mode: int, *, taken:
     (volume / "webhook").chmod(mode)
     (folder / "..data").symlink_to(volume.name)
     (folder / "webhook").symlink_to("..data/webhook")
-    open_to_all(volume, folder)
+    open_to_all(volume)
     done = load_as_pod(folder / "webhook")
     assert (done.returncode == 0) is taken, done.stderr
     assert ("is accessible to others" in done.stderr) is not taken

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 STRANGER = 12345
@@ -32,12 +33,9 @@ def run_as_stranger(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def open_to_all(folder: Path, tmp_path: Path) -> None:
-    """Let everyone search `folder` and what is above it, as far as it is this test run's.
-
-    Where tests run side by side, one folder more lies between a test's own and that of the run.
-    """
+def open_to_all(folder: Path) -> None:
+    """Let everyone search `folder` and what is above it, below the place for temporary files."""
+    place = Path(tempfile.gettempdir())
     for parent in (folder, *folder.parents):
-        is_of_run = any(part.startswith("pytest-of-") for part in parent.parts)
-        if is_of_run or parent.is_relative_to(tmp_path.parent.parent):
+        if place in parent.parents:
             parent.chmod(0o755)

@@ -248,7 +248,7 @@ def test_what_another_user_may_not_see_is_not_to_be_removed(closed: str, tmp_pat
     for name in ("order.json", "draining", "checkpoint-now", "status/run.json"):
         (run / name).write_bytes(order)
         (run / name).chmod(0o600)
-    open_to_all(run, tmp_path)
+    open_to_all(run)
     if closed != "files":
         (run / closed).resolve().chmod(0o700)
     (run / "pid").write_text(str(os.getpid()))

@@ -155,7 +155,7 @@ async def test_a_closed_place_is_said(tmp_path: Path) -> None:
     place = tmp_path / "closed" / "run"
     place.mkdir(parents=True)
     fill(place)
-    open_to_all(place, tmp_path)
+    open_to_all(place)
     (tmp_path / "closed").chmod(0o700)
     done = await asyncio.to_thread(run_as_stranger, "status", "--runtime-dir", str(place))
     assert (done.returncode, done.stdout) == (1, "")

@@ -152,9 +152,9 @@ def test_planted_link_is_not_followed(name: str, tmp_path: Path) -> None:
 
 
 @needs_root
-def test_another_users_daemon_is_explained(running: Path, tmp_path: Path) -> None:
+def test_another_users_daemon_is_explained(running: Path) -> None:
     """Who may not write there is told how to."""
-    open_to_all(running / "notices", tmp_path)
+    open_to_all(running / "notices")
     done = run_as_stranger("trigger", "stop", "--runtime-dir", str(running))
     assert done.returncode == 2
     assert "Permission denied; the daemon is another user's: use sudo" in done.stderr
@@ -164,9 +164,9 @@ def test_another_users_daemon_is_explained(running: Path, tmp_path: Path) -> Non
 @needs_root
 @pytest.mark.parametrize("what", ["stop", "clear"])
 @pytest.mark.parametrize("closed", [".", "..", "notices"])
-def test_a_closed_directory_is_named(what: str, closed: str, running: Path, tmp_path: Path) -> None:
+def test_a_closed_directory_is_named(what: str, closed: str, running: Path) -> None:
     """Whichever directory on the way hides the place, it is named, and the way out is sudo."""
-    open_to_all(running / "notices", tmp_path)
+    open_to_all(running / "notices")
     folder = (running / closed).resolve()
     folder.chmod(0o700)
     done = run_as_stranger("trigger", what, "--runtime-dir", str(running))

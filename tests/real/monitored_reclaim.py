@@ -35,7 +35,8 @@ class Pace:
 
     window_seconds: float = 20.0
     step_seconds: float = 0.05
-    every_steps: int = 60
+    every_steps: int = 160
+    """Eight seconds: the trainer's word is renewed every five, and must be seen between two saves."""
     before_seconds: float = 4.0
     """From the first durable save that was seen to the notice."""
     trainer: Path = ROOT / "examples/train.py"

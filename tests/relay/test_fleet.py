@@ -20,6 +20,7 @@ from spotwatch.relay.api import list_droplets, tell_apart
 from spotwatch.relay.fleet import FILE, Fleet
 from spotwatch.testing import FakeClock
 from tests.quiet import serving
+from tests.relay.account import PlayedApi
 
 _TOKEN = "dop_v1_0123456789abcdef"
 
@@ -217,20 +218,6 @@ async def test_a_proxy_in_the_environment_does_not_see_the_token(monkeypatch: py
         assert len(await list_droplets(url, _TOKEN)) == 1
 
 
-class _Api:
-    """An API that says what it is told to."""
-
-    def __init__(self, *droplets: Droplet) -> None:
-        self.droplets = droplets
-        self.error: ProviderError | None = None
-
-    async def __call__(self) -> tuple[Droplet, ...]:
-        """Return all Droplets."""
-        if self.error is not None:
-            raise self.error
-        return self.droplets
-
-
 _A = Droplet(droplet_id=1, hostname="a", names=frozenset({"a"}), addresses=frozenset({"10.0.0.1"}))
 _B = Droplet(droplet_id=2, hostname="B", names=frozenset({"b"}))
 
@@ -252,7 +239,7 @@ async def test_a_fleet_without_an_api_is_known() -> None:
 
 async def test_the_last_good_list_outlives_an_outage_and_a_restart(tmp_path: Path) -> None:
     """Nobody is forgotten because the API is away, and it is told that the list is old."""
-    asked = _Api(_A, _B)
+    asked = PlayedApi(_A, _B)
     fleet = Fleet([], asked, FakeClock(), state_dir=tmp_path)
     assert not fleet.is_known
     assert fleet.sole is None
@@ -268,7 +255,7 @@ async def test_the_last_good_list_outlives_an_outage_and_a_restart(tmp_path: Pat
 
 async def test_a_droplet_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     """What the API no longer lists is nobody's any more; its name may be another's soon."""
-    asked = _Api(_A, _B)
+    asked = PlayedApi(_A, _B)
     fleet = Fleet([], asked, FakeClock(), state_dir=tmp_path)
     await fleet.refresh()
     asked.droplets = (_B,)
@@ -279,7 +266,7 @@ async def test_a_droplet_that_is_gone_is_forgotten(tmp_path: Path) -> None:
 
 async def test_the_configuration_goes_before_the_api() -> None:
     """Of a Droplet that both name, what the user wrote counts."""
-    fleet = Fleet([RelayDroplet(id=1, names=("mine",))], _Api(_A, _B), FakeClock(), state_dir=None)
+    fleet = Fleet([RelayDroplet(id=1, names=("mine",))], PlayedApi(_A, _B), FakeClock(), state_dir=None)
     await fleet.refresh()
     assert [(one.droplet_id, set(one.names)) for one in fleet.droplets] == [(1, {"mine"}), (2, {"b"})]
 
@@ -290,7 +277,7 @@ async def test_the_configuration_goes_before_the_api() -> None:
 async def test_a_kept_list_that_is_damaged_is_not_believed(tmp_path: Path, body: bytes) -> None:
     """The fleet is unknown then, until the API answers."""
     (tmp_path / FILE).write_bytes(body)
-    fleet = Fleet([], _Api(_A), FakeClock(), state_dir=tmp_path)
+    fleet = Fleet([], PlayedApi(_A), FakeClock(), state_dir=tmp_path)
     assert (fleet.is_known, fleet.droplets) == (False, ())
     assert "unreadable" in str(fleet.problem)
     await fleet.refresh()
@@ -300,5 +287,5 @@ async def test_a_kept_list_that_is_damaged_is_not_believed(tmp_path: Path, body:
 
 async def test_a_kept_list_is_readable_by_us_alone(tmp_path: Path) -> None:
     """Names and addresses of a fleet are nobody else's business."""
-    await Fleet([], _Api(_A), FakeClock(), state_dir=tmp_path).refresh()
+    await Fleet([], PlayedApi(_A), FakeClock(), state_dir=tmp_path).refresh()
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600

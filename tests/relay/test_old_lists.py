@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.errors import Denied, ProviderError
+from spotwatch.errors import Denied
 from spotwatch.mail.mailbox import BROADCAST, Address, address_of_name
 from spotwatch.mail.model import Droplet
 from spotwatch.received import Verdict
@@ -17,6 +17,7 @@ from spotwatch.relay.fleet import FILE, FRESH_SECONDS, Fleet
 from spotwatch.testing import FakeClock
 from tests.mail import name_server
 from tests.mail.making import OURS, SIGNER, forged, genuine, zone
+from tests.relay.account import PlayedApi
 from tests.relay.post import OTHER, Post
 
 PENDING = Verdict(status=503, result="pending")
@@ -27,28 +28,14 @@ _NEW = address_of_name("spot-trainer-03").key
 _ONE = Droplet(droplet_id=OURS, names=frozenset({"spot-trainer-01"}), hostname="spot-trainer-01")
 
 
-class _Api:
-    """An account whose token can expire."""
-
-    def __init__(self, *droplets: Droplet) -> None:
-        self.droplets = droplets
-        self.error: ProviderError | None = None
-
-    async def __call__(self) -> tuple[Droplet, ...]:
-        """Return all Droplets."""
-        if self.error is not None:
-            raise self.error
-        return self.droplets
-
-
 @pytest.fixture
-def api() -> _Api:
+def api() -> PlayedApi:
     """Give an account with one Droplet."""
-    return _Api(_ONE)
+    return PlayedApi(_ONE)
 
 
 @pytest.fixture
-async def post(tmp_path: Path, api: _Api) -> AsyncIterator[Post]:
+async def post(tmp_path: Path, api: PlayedApi) -> AsyncIterator[Post]:
     """Give a relay that has read the list, and lost the API since for longer than a list is new."""
     async with name_server.serving(zone(SIGNER.records)) as server:
         made = Post(tmp_path, server, ask=api, configured=())
@@ -68,7 +55,7 @@ def _mail(post: Post, name: str) -> bytes:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_droplet_that_is_not_in_an_old_list_is_not_unheard(
-    post: Post, api: _Api, restarts: bool
+    post: Post, api: PlayedApi, restarts: bool
 ) -> None:
     """Everybody saves, the mail is asked for again, and counts once the list is new; also after a restart."""
     if restarts:
@@ -120,7 +107,7 @@ async def test_a_proven_cancel_is_told_and_comes_again(post: Post) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_whoever_is_not_in_a_list_of_a_minute_ago_is_not_unheard(
-    post: Post, api: _Api, restarts: bool
+    post: Post, api: PlayedApi, restarts: bool
 ) -> None:
     """As soon as the API does not answer, a name that is new to us may be ours; one in the list stays."""
     api.error = None
@@ -169,7 +156,7 @@ _MINUTE = 60.0
     ],
 )
 async def test_a_kept_list_counts_for_minutes(
-    tmp_path: Path, api: _Api, push: Callable[[FakeClock], None], is_known: bool
+    tmp_path: Path, api: PlayedApi, push: Callable[[FakeClock], None], is_known: bool
 ) -> None:
     """After a restart its own time says how old it is; a time in the future says nothing."""
     await Fleet([], api, FakeClock(), state_dir=tmp_path).refresh()
@@ -181,7 +168,7 @@ async def test_a_kept_list_counts_for_minutes(
     assert (after.sole is None) is not is_known
 
 
-async def test_a_list_is_as_old_as_it_is_whatever_the_wall_clock_says(api: _Api) -> None:
+async def test_a_list_is_as_old_as_it_is_whatever_the_wall_clock_says(api: PlayedApi) -> None:
     """A clock that is set while the relay runs makes no list old or new."""
     clock = FakeClock()
     fleet = Fleet([], api, clock, state_dir=None)
@@ -193,7 +180,7 @@ async def test_a_list_is_as_old_as_it_is_whatever_the_wall_clock_says(api: _Api)
     assert not fleet.is_known
 
 
-async def test_each_good_list_is_kept_with_its_time(tmp_path: Path, api: _Api) -> None:
+async def test_each_good_list_is_kept_with_its_time(tmp_path: Path, api: PlayedApi) -> None:
     """Also when nothing in it has changed: its age counts after a restart."""
     clock = FakeClock()
     fleet = Fleet([], api, clock, state_dir=tmp_path)
@@ -205,7 +192,7 @@ async def test_each_good_list_is_kept_with_its_time(tmp_path: Path, api: _Api) -
     assert (first["droplets"], first["listed_at"] < second["listed_at"]) == (second["droplets"], True)
 
 
-async def test_a_list_of_an_earlier_version_is_kept_and_old(tmp_path: Path, api: _Api) -> None:
+async def test_a_list_of_an_earlier_version_is_kept_and_old(tmp_path: Path, api: PlayedApi) -> None:
     """It has no time: nobody is forgotten, and nobody is missing for it."""
     await Fleet([], api, FakeClock(), state_dir=tmp_path).refresh()
     row = json.loads((tmp_path / FILE).read_bytes())

@@ -21,6 +21,8 @@ TOOLS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
 WAIT_SECONDS = 120.0
 """For anything that the cluster or a job on it does."""
 NODES = ("spot1", "spot2")
+_REFUSED_SECONDS = 3.0
+"""slurmd compares whole seconds: "Job 1 already killed, do not launch batch job" (22.05, seen here)."""
 _DAEMONS = ("slurmctld", *(f"slurmd-{node}" for node in NODES), "munged")
 
 _CONFIGURATION = """\
@@ -83,15 +85,24 @@ class Cluster:
         return until(is_so, f"job {number} is {wanted}")
 
     def start_again(self, number: str) -> None:
-        """Start a requeued job now; Slurm would wait for two minutes, counted anew as nodes report."""
+        """Start a requeued job soon; Slurm would wait for two minutes, counted anew as nodes report.
+
+        Not at once: a node refuses the job whose number was killed on it within the same second.
+        """
 
         def has_started() -> bool:
             job = self.job(number)
-            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
+            state = job["JobState"]
+            assert state in ("PENDING", "CONFIGURING", "RUNNING"), job
+            if state == "PENDING" and job["Reason"] == "BeginTime" and time.monotonic() > may_start:
                 self.scontrol("update", f"JobId={number}", "StartTime=now")
-            return job["JobState"] == "RUNNING"
+            return state == "RUNNING"
 
-        until(has_started, f"job {number} starts again")
+        may_start = time.monotonic() + _REFUSED_SECONDS
+        try:
+            until(has_started, f"job {number} starts again")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.job(number)}\n{self.logs()}") from error
 
     def run(self, *command: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> str:
         """Return what one of Slurm's commands prints; it must succeed."""

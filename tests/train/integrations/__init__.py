@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts that tests run as processes of their own."""

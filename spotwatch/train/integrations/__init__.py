@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `Checkpointer` gives, for trainers with a loop of their own: one module a library, none imported unasked."""
+"""What `Checkpointer` gives, for trainers that bring their own loop: a module a library, each optional."""

@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE := $(VENV)/.made
-WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-torchdata)
+WITH_TORCH := $(if $(filter no,$(TORCH)),,$(MADE)-trainers)
 test: export TESTS_WITHOUT_TORCH := $(if $(WITH_TORCH),,1)
 
 # Stamps of a .venv whose interpreter no longer starts (half made, moved, upgraded away) say nothing.
@@ -113,7 +113,7 @@ $(MADE)-torch: $(MADE)-venv $(MADE)-package
 	$(BIN)/python -c 'import torch; print("torch", torch.__version__)'
 	@touch $@
 
-# What the tests compare our loaders with. Not in an extra: it asks for a torch of pip's own choice, gigabytes.
-$(MADE)-torchdata: $(MADE)-torch $(MADE)-dev
-	$(PIP) install --quiet --no-deps 'torchdata>=0.11'
+# After torch, of which pip would choose another build, gigabytes.
+$(MADE)-trainers: pyproject.toml $(MADE)-torch $(MADE)-dev
+	$(PIP) install --quiet --editable '.[demo,dev,fast,trainers]'
 	@touch $@

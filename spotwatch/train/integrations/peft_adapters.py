@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What peft knows of adapters beside their tensors: configurations, which are active, AdaLoRA's ranks.
+
+All of it as plain values. It touches no tensor but AdaLoRA's own, and knows no checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from spotwatch.errors import ConfigError, StoreError
+from spotwatch.train.integrations.peft_parts import kinds
+
+# Where the base came from is compared by its content; how a weight began matters no more once it is restored.
+_NOT_COMPARED = ("base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version")
+_RANKS = "rank_pattern"
+_IMPORTANCE = ("ipt", "exp_avg_ipt", "exp_avg_unc")
+
+
+def configs(model: Any) -> dict[str, dict[str, Any]]:
+    """Return the configuration of each adapter as plain values, by the adapter's name."""
+    made = getattr(model, "peft_config", None)
+    if not isinstance(made, Mapping):
+        return {}
+    return {str(name): _config(config) for name, config in made.items()}
+
+
+def difference(saved: Mapping[str, Mapping[str, Any]], here: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first difference between two sets of configurations, in words; empty without one."""
+    for name in saved.keys() - here.keys():
+        return f"the adapter {name!r} is not here: add it before resume(), as the program that saved it did"
+    for name in here.keys() - saved.keys():
+        return f"the adapter {name!r} is here only: add it after resume(), or start another run_id"
+    for name, config in saved.items():
+        for key in sorted(config.keys() | here[name].keys()):
+            there, now = config.get(key), here[name].get(key)
+            if there != now:
+                return f"adapter {name!r}: {key} was {there!r} when it was saved, and is {now!r} here"
+    return ""
+
+
+def active(model: Any) -> list[str]:
+    """Return the names of the active adapters."""
+    known = kinds()
+    if isinstance(model, known.models):
+        return [str(name) for name in model.active_adapters]
+    layer = next((one for one in model.modules() if isinstance(one, known.layers)), None)
+    return [] if layer is None else [str(name) for name in layer.active_adapters]
+
+
+def activate(model: Any, names: list[str]) -> None:
+    """Make these adapters the active ones.
+
+    Raises:
+        StoreError: this model has no way to do so.
+    """
+    target = model
+    if isinstance(model, kinds().models) and len(names) != 1:
+        target = model.base_model  # the model itself takes one name only
+    if not hasattr(target, "set_adapter"):
+        raise StoreError(
+            f"the adapters {names} were active, and others are here: activate them before resume()"
+        )
+    target.set_adapter(names if len(names) != 1 else names[0])
+
+
+def are_disabled(model: Any) -> bool:
+    """Tell whether a layer's adapters are switched off."""
+    known = kinds()
+    return any(one.disable_adapters for one in model.modules() if isinstance(one, known.layers))
+
+
+def check(model: Any) -> None:
+    """Refuse a model whose base is not apart from its adapters at this moment.
+
+    Raises:
+        ConfigError: adapters are merged into the base.
+    """
+    known = kinds()
+    for name, one in model.named_modules():
+        if isinstance(one, known.layers + known.wrappers) and one.merged_adapters:
+            raise ConfigError(
+                f"{name}: the adapters {list(one.merged_adapters)} are merged into the base; call "
+                f"unmerge_adapter() before the end of the step (and before resume())"
+            )
+
+
+def ranks(model: Any) -> dict[str, Any]:
+    """Return what AdaLoRA has learned of which ranks matter; empty for other adapters."""
+    return {
+        name: {_RANKS: config.rank_pattern} | {key: dict(getattr(allocator, key)) for key in _IMPORTANCE}
+        for name, config, allocator in _allocators(model)
+    }
+
+
+def restore_ranks(model: Any, saved: Mapping[str, Any]) -> None:
+    """Give AdaLoRA back what `ranks` returned."""
+    devices = {name: parameter.device for name, parameter in model.named_parameters()}
+    fallback = next(iter(devices.values()), None)
+    for name, config, allocator in _allocators(model):
+        config.rank_pattern = saved[name][_RANKS]
+        for key in _IMPORTANCE:
+            values = {one: tensor.to(fallback) for one, tensor in saved[name][key].items()}
+            setattr(allocator, key, values)
+
+
+def _allocators(model: Any) -> Iterator[tuple[str, Any, Any]]:
+    tuner = getattr(model, "base_model", None)
+    allocator = getattr(tuner, "rankallocator", None)
+    if isinstance(tuner, kinds().tuners) and allocator is not None:
+        yield allocator.adapter_name, allocator.peft_config, allocator
+
+
+def _config(config: Any) -> dict[str, Any]:
+    values = config if isinstance(config, Mapping) else dataclasses.asdict(config)
+    kind = _plain(values.get("peft_type"))
+    return {
+        key: _plain(value)
+        for key, value in values.items()
+        if key not in _NOT_COMPARED
+        and not key.startswith(("init_", "runtime_"))
+        and not (kind == "ADALORA" and key == _RANKS)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without classes of peft's, so that it can be stored and compared."""
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(one) for one in value), key=str)
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    # By its address it would differ in each process.
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"

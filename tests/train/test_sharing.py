@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
+from spotwatch.train.integrations.peft import adapters
 from spotwatch.train.ranks import resized, sharing
 from spotwatch.train.state.state import State
 
@@ -77,6 +78,20 @@ def test_a_tensor_of_the_model_in_an_object_of_the_program_stays_the_models() ->
     split = sharing.split(state.objects, encoded, flat, is_first=True)
     assert "keeper/weight" in split.shared
     assert split.own.keys() == {name for name in flat if name.startswith("rng/")}
+
+
+def test_an_object_may_say_that_it_is_of_all_ranks() -> None:
+    """What a class declares to be the same on all ranks is divided like a model; its buffers are rank 0's."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4).requires_grad_(False), torch.nn.BatchNorm1d(4))
+    state = State()
+    state.track({"model": adapters(model)})
+    encoded, flat = state.encode(sharded=True)
+    split = sharing.split(state.objects, encoded, flat, is_first=True)
+    assert {name.partition("/")[0] for name in split.shared} == {"model"}
+    owners = sharing.owners(state.objects, split.shared, 2)
+    assert {name for name, rank in owners.items() if rank == 1} == {"model/tensors/1.weight"}
+    told: Any = sharing.split(state.objects, encoded, flat, is_first=False).state
+    assert not told["objects"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

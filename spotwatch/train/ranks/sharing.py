@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which part of a run's state is the same on all ranks, and which rank writes what of it.
 
-Models, optimizers, schedulers and scalers of torch are of all ranks together: the first rank's word counts,
-and their tensors are spread over the ranks. Everything else (random generators, loaders, objects of the
+Models, optimizers, schedulers and scalers of torch, and objects whose class says so by
+`is_same_on_all_ranks`, are of all ranks together: the first rank's word counts, and their tensors are spread
+over the ranks. Everything else (random generators, loaders, objects of the
 program) is each rank's own. Nothing is copied or sent here.
 """
 
@@ -43,7 +44,7 @@ def is_shared(thing: object) -> bool:
         torch.optim.lr_scheduler.LRScheduler,
         torch.amp.grad_scaler.GradScaler,
     )
-    return isinstance(thing, kinds)
+    return isinstance(thing, kinds) or getattr(type(thing), "is_same_on_all_ranks", False) is True
 
 
 def refuse_foreign(objects: Mapping[str, object]) -> None:
@@ -88,13 +89,11 @@ def owners(objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], ra
     Buffers are the first rank's, as DistributedDataParallel has it: it gives them to the others before each
     forward pass, so what the others have may differ. All else goes to whoever has least so far.
     """
-    import torch  # noqa: PLC0415 - as above
-
     whole = {name: tensor for name, tensor in shared.items() if not tensors.is_sharded(tensor)}
     buffers = {
         f"{name}/{path}"
         for name, thing in objects.items()
-        if isinstance(thing, torch.nn.Module)
+        if hasattr(thing, "named_buffers")
         for path, _ in thing.named_buffers(remove_duplicate=False)
     }
     load = [0] * ranks

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of a training loop that uses Accelerate: everything prepared is saved, and the loop told when to end.
+
+Where loaders are is in `accelerate_loaders`, what else is saved in `accelerate_prepared`. It makes no store
+and no format of its own: saves are the Checkpointer's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.checkpointer import DURABLE, FINISHED, Checkpointer
+from spotwatch.train.integrations.accelerate_prepared import Prepared, check
+from spotwatch.train.integrations.versions import require
+from spotwatch.train.loop import Health
+from spotwatch.train.state import rng
+
+log = logging.getLogger("spotwatch.train")
+
+
+class _Broken(SystemExit):
+    """An evaluation is broken off, for a stop is in force; it passes through `except Exception`."""
+
+
+class SpotwatchRun:
+    """Save all that an Accelerator has prepared, and take it up again.
+
+    `with SpotwatchRun(...) as run` resumes; `run.step()` follows each optimizer step.
+
+    Args:
+        checkpointer: of this run; more may be tracked with it before.
+        accelerator: with everything prepared and registered.
+        exits: leave by `SystemExit(checkpointer.exit_code)` once told to stop and saved; False: `step` returns
+            True, an evaluation that is broken off leaves the `with` block, and `checkpointer.exit_code` says
+            how it ended.
+        rereads: take up an epoch by reading again what was read, instead of by number; for loaders whose
+            workers draw random numbers.
+
+    Raises:
+        ConfigError: this Accelerate, or how it distributes, cannot be saved.
+    """
+
+    def __init__(
+        self, checkpointer: Checkpointer, accelerator: Any, *, exits: bool = True, rereads: bool = False
+    ) -> None:
+        require("accelerate", least="1.10", tested="1.15.0")
+        check(accelerator)
+        self._ck = checkpointer
+        self._accelerator = accelerator
+        self._exits = exits
+        self._rereads = rereads
+        self._prepared: Prepared | None = None
+        self._before: dict[str, Any] | None = None
+        """The random state of before the evaluation that is broken off."""
+        self._healthy: Health = True
+        self._is_leaving = False
+        self.steps = 0
+        """How many optimizer steps are done, over the whole run."""
+        self.evaluates_first = False
+        """Whether the life before was told to stop inside an evaluation: make that first."""
+
+    def __enter__(self) -> Self:
+        """Take the run over and restore it.
+
+        Raises:
+            SystemExit: a stop is in force.
+            ConfigError: something that was prepared cannot be saved.
+            StoreError: as `Checkpointer.resume`.
+        """
+        self._prepared = Prepared(self._accelerator, rereads=self._rereads)
+        self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
+        try:
+            self._ck.resume()
+        except SystemExit:
+            self._accelerator.end_training()
+            raise
+        self._ck.__enter__()
+        return self
+
+    def step(self, *, healthy: Health = True) -> bool:
+        """Say that a batch is done, with all that belongs to it; save when due.
+
+        It counts, and may save, only where the optimizer has stepped: inside gradient accumulation it does
+        nothing.
+
+        Args:
+            healthy: as `Checkpointer.step` takes it.
+
+        Returns:
+            True: leave the loop. Only with `exits=False`.
+
+        Raises:
+            SystemExit: the run was told to stop; its code is that of `Checkpointer.exit_code`.
+            ConfigError: something was prepared or freed since the run began.
+        """
+        if not self._accelerator.sync_gradients:
+            return False
+        if self._prepared is None:
+            raise ConfigError("step() outside of `with SpotwatchRun(...) as run`: nothing was resumed")
+        self._prepared.expect_same()
+        if self.evaluates_first:
+            log.warning("the evaluation that was broken off was not made: `if run.evaluates_first: evaluate()`")
+            self.evaluates_first = False
+        self.steps += 1
+        self._healthy = healthy
+        if not self._ck.step(self.steps, healthy=healthy):
+            return False
+        if self._exits:
+            self._is_leaving = True
+            raise SystemExit(self._ck.exit_code)
+        return True
+
+    def evaluate(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of an evaluation, and break it off on all processes once one is told to stop.
+
+        What is saved then is the state of before it, and `evaluates_first` is True in the next life. All
+        processes must have as many batches. Saves that fall due meanwhile are made at the next `step`.
+
+        Raises:
+            ConfigError: the loader gives processes different numbers of batches.
+        """
+        if self._accelerator.num_processes > 1 and not _is_even(batches):
+            raise ConfigError(
+                "evaluate: with even_batches=False one process has more batches than another, and would wait "
+                "for it for ever; use even_batches=True, and gather_for_metrics, which drops what is double"
+            )
+        if self._prepared is None:
+            raise ConfigError("evaluate() outside of `with SpotwatchRun(...) as run`")
+        positions = self._prepared.positions
+        before = rng.capture()
+        for position in positions:
+            position.freeze()
+        iterator = iter(batches)
+        try:
+            for batch in iterator:
+                if self._is_told():
+                    self._before = before
+                    raise _Broken
+                yield batch
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+            for position in positions:
+                position.thaw(back=self._before is not None)
+            if self._before is None:
+                self.evaluates_first = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, _Broken) or self._before is None:
+            self._ck.__exit__(kind, error, trace)
+            if self._is_leaving:
+                self._accelerator.end_training()
+            return False
+        try:
+            code = self._break_off(self._before)
+        except BaseException as failure:
+            self._ck.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        if self._exits:
+            self._accelerator.end_training()
+            raise SystemExit(code) from None
+        return True
+
+    def _break_off(self, before: dict[str, Any]) -> int:
+        """Save the state of before the evaluation, on all processes, and return how the run is to end."""
+        rng.restore(before)
+        self.evaluates_first = True
+        self._ck.step(self.steps, healthy=self._healthy)
+        self._ck.poll()
+        self._ck.__exit__(None, None, None)
+        # Withdrawn just now, a stop leaves a run that is saved, and not over.
+        return DURABLE if self._ck.exit_code == FINISHED else self._ck.exit_code
+
+    def _is_told(self) -> bool:
+        told = self._ck.poll()
+        if self._accelerator.num_processes == 1:
+            return told
+        flag = torch.tensor(int(told), device=self._accelerator.device)
+        return bool(self._accelerator.reduce(flag, reduction="sum").item())
+
+
+class _Progress:
+    """What Accelerate counts itself, and what the run counts."""
+
+    def __init__(self, run: SpotwatchRun) -> None:
+        self._run = run
+        self._accelerator = run._accelerator  # noqa: SLF001 - its other half
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts.
+
+        Raises:
+            ConfigError: gradients are being accumulated, which a save does not hold.
+        """
+        if not self._accelerator.sync_gradients:
+            raise ConfigError("a save inside gradient accumulation would lose gradients: call run.step()")
+        return {
+            "steps": self._run.steps,
+            "evaluates_first": self._run.evaluates_first,
+            "batches": self._accelerator.step,
+            "batches_a_step": self._accelerator.gradient_accumulation_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the counts; where so many batches made another step, its next one begins anew."""
+        self._run.steps = state["steps"]
+        self._run.evaluates_first = state["evaluates_first"]
+        is_same = state["batches_a_step"] == self._accelerator.gradient_accumulation_steps
+        self._accelerator.step = state["batches"] if is_same else 0
+
+
+def _is_even(batches: Any) -> bool:
+    sampler = getattr(batches, "batch_sampler", None)
+    return bool(getattr(sampler, "even_batches", True) or getattr(sampler, "drop_last", False))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an Accelerator holds that makes up a run: all that its `save_state` would write, by names that stay.
+
+It saves nothing, and refuses at the start what cannot be saved so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.accelerate_loaders import Position
+
+log = logging.getLogger("spotwatch.train")
+
+_FITTING = frozenset({"NO", "MULTI_CPU", "MULTI_GPU"})
+_INSTEAD = {
+    "DEEPSPEED": "use FSDP2, FullyShardedDataParallelPlugin(fsdp_version=2), which shards the same",
+    "MEGATRON_LM": "use FSDP2, or save with Megatron's own checkpointing",
+    "FSDP": "FSDP1 keeps its parts in a form of its own; use FullyShardedDataParallelPlugin(fsdp_version=2)",
+}
+_LISTS = ("_models", "_optimizers", "_schedulers", "_custom_objects", "_dataloaders")
+
+
+def check(accelerator: Any) -> None:
+    """Refuse an Accelerator whose state cannot be saved, or that is of a version that works otherwise.
+
+    Raises:
+        ConfigError: with what to use instead.
+    """
+    missing = [name for name in (*_LISTS, "step", "sync_gradients") if not hasattr(accelerator, name)]
+    if missing:
+        raise ConfigError(
+            f"an Accelerator without {', '.join(missing)}: this version works otherwise; "
+            f"pip install accelerate==1.15.0"
+        )
+    kind = accelerator.distributed_type.value
+    if kind == "FSDP" and accelerator.is_fsdp2:
+        return
+    if kind not in _FITTING:
+        raise ConfigError(
+            f"Accelerator: distributed_type {kind} cannot be saved: "
+            f"{_INSTEAD.get(kind, 'its random state is not known; use CPUs, CUDA or ROCm')}"
+        )
+
+
+class Prepared:
+    """The objects that an Accelerator has prepared or registered.
+
+    Args:
+        accelerator: with everything prepared.
+        rereads: as `Position` takes it.
+
+    Raises:
+        ConfigError: nothing was prepared yet, or a loader cannot be taken up again.
+    """
+
+    def __init__(self, accelerator: Any, *, rereads: bool = False) -> None:
+        if not accelerator._models:  # noqa: SLF001 - it has no public name
+            raise ConfigError("nothing is prepared; call accelerator.prepare(...) before the run begins")
+        self._accelerator = accelerator
+        self.objects: dict[str, object] = {}
+        self.positions: list[Position] = []
+        for number, loader in enumerate(accelerator._dataloaders):  # noqa: SLF001 - likewise
+            name = _numbered("loader", number)
+            position = Position(loader, name, rereads=rereads)
+            self.positions.append(position)
+            self.objects |= {name: position, f"{name}_luck": position.luck}
+        for kind, things in (
+            ("model", accelerator._models),  # noqa: SLF001 - likewise
+            ("optimizer", [one.optimizer for one in accelerator._optimizers]),  # noqa: SLF001 - likewise
+            ("scheduler", [one.scheduler for one in accelerator._schedulers]),  # noqa: SLF001 - likewise
+            ("registered", accelerator._custom_objects),  # noqa: SLF001 - likewise
+        ):
+            unique = {id(thing): thing for thing in things}
+            self.objects |= {_numbered(kind, number): thing for number, thing in enumerate(unique.values())}
+        scaler = getattr(accelerator, "scaler", None)
+        self.objects |= {"scaler": scaler}
+        self._counts = self._count()
+        hooks = accelerator._save_model_state_pre_hook  # noqa: SLF001 - likewise
+        if hooks:
+            log.warning(
+                "%d hooks of register_save_state_pre_hook are not called: all of each model is saved", len(hooks)
+            )
+
+    def expect_same(self) -> None:
+        """Refuse what was prepared, registered or freed since, for it would not be saved.
+
+        Raises:
+            ConfigError: something was.
+        """
+        counts = self._count()
+        if counts == self._counts:
+            return
+        if counts[:-1] == self._counts[:-1] and counts[-1] > self._counts[-1]:
+            log.warning("a loader was prepared after the run had begun: where it is will not be saved")
+            self._counts = counts
+            return
+        raise ConfigError(
+            "accelerator.prepare, register_for_checkpointing or free_memory after the run had begun: what is "
+            "saved would not be what trains. Prepare everything before `with SpotwatchRun(...)`"
+        )
+
+    def _count(self) -> tuple[int, ...]:
+        mine = self._accelerator
+        return (
+            len(mine._models),  # noqa: SLF001 - likewise
+            len(mine._optimizers),  # noqa: SLF001 - likewise
+            len(mine._schedulers),  # noqa: SLF001 - likewise
+            len(mine._custom_objects),  # noqa: SLF001 - likewise
+            len(mine._dataloaders),  # noqa: SLF001 - likewise
+        )
+
+
+def _numbered(kind: str, number: int) -> str:
+    """Return the names of Accelerate's own files: `model`, `model_1`, ..."""
+    return f"{kind}_{number}" if number else kind

@@ -3,7 +3,8 @@
 
 from spotwatch.train.checkpointer import Checkpointer
 from spotwatch.train.digest import digest
+from spotwatch.train.done.done_list import DoneList
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
 
-__all__ = ["Checkpointer", "ResumableLoader", "digest", "worker_init"]
+__all__ = ["Checkpointer", "DoneList", "ResumableLoader", "digest", "worker_init"]

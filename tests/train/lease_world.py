@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from spotwatch.errors import StoreError
 from spotwatch.testing import MemoryStore
@@ -126,7 +127,7 @@ def claim(owner: Owner | None = None, **changes: object) -> Claim:
     return replace(made, **changes)  # type: ignore[arg-type]  # tests give what they mean
 
 
-def lease(store: Shelf, time: Time, owner: Owner | None = None, **options: float) -> Lease:
+def lease(store: Shelf, time: Time, owner: Owner | None = None, **options: Any) -> Lease:
     """Return a lease in virtual time."""
     return Lease(store, owner or Owner.here(), monotonic=time.monotonic, sleep=time.sleep, **options)
 

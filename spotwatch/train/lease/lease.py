@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
-from spotwatch.train.lease.form import MOST_GENERATION, MOST_TTL_SECONDS, Claim
+from spotwatch.train.lease.form import LEASE, MOST_GENERATION, MOST_TTL_SECONDS, Claim
 from spotwatch.train.lease.history import ENDINGS, History
 from spotwatch.train.lease.hold import Hold
 from spotwatch.train.lease.owner import Owner
 from spotwatch.train.lease.slot import Slot
 from spotwatch.train.lease.take import Taker
+from spotwatch.train.lease.wait import Watch
 from spotwatch.train.store import Store
 
 log = logging.getLogger("spotwatch.train")
@@ -61,6 +62,7 @@ class Lease:
         patience_seconds: for how long `take` asks a store again that refuses.
         monotonic: seconds that never go back; they must count a suspended machine's sleep.
         sleep: waits so many of these.
+        key: where it lies, if it is one of several.
 
     Raises:
         ConfigError: the times do not go together.
@@ -76,6 +78,7 @@ class Lease:
         patience_seconds: float = 60.0,
         monotonic: Callable[[], float] = boot_seconds,
         sleep: Callable[[float], None] = time.sleep,
+        key: str = LEASE,
     ) -> None:
         if not 0 < _LEAST_RENEWALS_PER_TTL * renew_seconds <= ttl_seconds <= MOST_TTL_SECONDS:
             raise ConfigError(
@@ -90,7 +93,7 @@ class Lease:
         self._patience_seconds = patience_seconds
         self._monotonic = monotonic
         self._sleep = sleep
-        self._slot = Slot(store)
+        self._slot = Slot(store, key)
         self._hold: Hold | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -105,7 +108,9 @@ class Lease:
         """Return the lives of the run; the present one, as yet without an end, is the last."""
         return History() if self._hold is None else self._hold.history
 
-    def take(self, between: Callable[[], None], waiting: Callable[[str], None]) -> int:
+    def take(
+        self, between: Callable[[], None], waiting: Callable[[str], None], watch: Watch | None = None
+    ) -> int:
         """Wait until nobody has the run, take it, and return its generation; then call `start`.
 
         Held already, it is taken anew.
@@ -114,6 +119,7 @@ class Lease:
             between: called at least four times a second, the store's own delays apart; what it raises ends
                 the waiting, and nothing is held.
             waiting: told for people who has the run, at first and whenever that changes.
+            watch: what this owner has seen of the lease before, on the same clock.
 
         Raises:
             StoreError: the store has refused for longer than the patience.
@@ -130,6 +136,7 @@ class Lease:
             patience_seconds=self._patience_seconds,
             monotonic=self._monotonic,
             sleep=self._sleep,
+            watch=watch,
         ).take(between, waiting)
         self._hold = Hold(self._slot, taken, self._monotonic, self._tell_lost)
         return taken.claim.generation

@@ -45,10 +45,12 @@ class Slot:
 
     Args:
         store: opened at the root of the run.
+        key: where it lies, if it is one of several.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, key: str = LEASE) -> None:
         self._store = store
+        self._key = key
 
     @property
     def is_enforced(self) -> bool:
@@ -58,7 +60,7 @@ class Slot:
     @property
     def name(self) -> str:
         """Return what to call it before people."""
-        return f"{self._store.url}/{LEASE}"
+        return f"{self._store.url}/{self._key}"
 
     def look(self) -> Seen:
         """Return what lies there now.
@@ -67,7 +69,7 @@ class Slot:
             StoreError: the store cannot be read.
         """
         try:
-            return Seen(*self._store.read(LEASE, most_bytes=MOST_LEASE_BYTES))
+            return Seen(*self._store.read(self._key, most_bytes=MOST_LEASE_BYTES))
         except StoreMissing:
             return Seen(None, None)
         except CheckpointCorrupt as error:
@@ -110,11 +112,11 @@ class Slot:
 
     def _swap(self, seen: Seen, body: bytes) -> Seen:
         try:
-            return Seen(body, self._store.put_if(LEASE, body, seen.version))
+            return Seen(body, self._store.put_if(self._key, body, seen.version))
         except StoreMissing as error:
             raise StoreConflict(f"{self.name} has been removed") from error
 
     def _write_if_same(self, seen: Seen, body: bytes) -> None:
         if self.look().body != seen.body:
             raise StoreConflict(f"{self.name} is not what it was a moment ago")
-        self._store.put(LEASE, body)
+        self._store.put(self._key, body)

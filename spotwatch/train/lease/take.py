@@ -56,6 +56,7 @@ class Taker:
         patience_seconds: for how long a store that refuses is asked again.
         monotonic: seconds that never go back.
         sleep: waits so many of these.
+        watch: what this owner has seen of it before; None: nothing.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Taker:
         patience_seconds: float,
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
+        watch: Watch | None = None,
     ) -> None:
         self._slot = slot
         self._owner = owner
@@ -76,7 +78,7 @@ class Taker:
         self._patience_seconds = patience_seconds
         self._monotonic = monotonic
         self._sleep = sleep
-        self._watch = Watch(owner, ttl_seconds)
+        self._watch = watch or Watch(owner, ttl_seconds)
         self._sent: tuple[Claim, float] | None = None
         self._refused: Seen | None = None
 

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker's part of a list: it takes a share, offers what is not done in it, keeps the outputs, goes on.
+
+It knows no daemon and no signals: whoever uses it says when to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.done import form
+from spotwatch.train.done.keeper import Bounds, Ear, Keeper
+from spotwatch.train.done.log import ShareLog, Stored
+from spotwatch.train.done.rows import Key, checked_key, expect_kind, share_of, shown, to_line
+from spotwatch.train.done.shares import Shares
+from spotwatch.train.done.shelf import Shelf, folder, shelves
+from spotwatch.train.lease.owner import Owner
+from spotwatch.train.registry.patience import patiently, waiting_with
+from spotwatch.train.store import Entry, Store
+
+log = logging.getLogger("spotwatch.train")
+T = TypeVar("T")
+
+Items = Iterable[Any] | Callable[[], Iterable[Any]]
+KeyOf = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a worker works."""
+
+    bounds: Bounds
+    shares: int | None
+    """None: as many as the list has; 1 for one that begins."""
+    patience_seconds: float
+    lease_seconds: float
+    verify: bool
+    monotonic: Callable[[], float]
+    """It must count a suspended machine's sleep."""
+    sleep: Callable[[float], None]
+
+
+class Work:
+    """What one worker does with one list.
+
+    Args:
+        store: opened at the root of the list.
+        owner: this worker.
+        terms: how.
+        ear: says what is wanted, and is told.
+        known: empty; it comes to hold the keys that have an output, here or in the store.
+        attended: a context in which requests to the store can be left. It gives what to call several times a
+            second while something is waited for; that raises `StoppedError` to end it.
+        waiting: told for people who is waited for, and an empty text when that is over.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        owner: Owner,
+        terms: Terms,
+        ear: Ear,
+        known: set[Key],
+        *,
+        attended: Callable[[], AbstractContextManager[Callable[[], None]]],
+        waiting: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._terms = terms
+        self._ear = ear
+        self._attended = attended
+        self._look: Callable[[], None] = _do_nothing
+        self._waiting = waiting
+        self._keeper = Keeper(terms.bounds, ear, terms.monotonic, terms.sleep)
+        self._count = 1
+        self._logs: list[ShareLog] = []
+        self._shares: Shares | None = None
+        self._share: int | None = None
+        self._added: list[Key] = []
+        """The last ones in this share by this worker, all that are not durable among them."""
+        self._example: Key | None = None
+        """Any key of the list: all are of one kind."""
+        self._offered = self._taken_in = self._seen = 0
+        self.known = known
+        self.taken = False
+        """The only share is another worker's now."""
+        self.begun = self.completed = 0
+        """How many times items were gone through, and how many of these to the end."""
+
+    @property
+    def unsaved(self) -> int:
+        """Return how many outputs are not durable."""
+        return self._keeper.unsaved
+
+    def open(self) -> None:
+        """Read what is done, or begin a list.
+
+        Raises:
+            ConfigError: there is something else below the root, or another number of shares.
+            StoreError: the store cannot be read.
+            StoppedError: a stop came meanwhile.
+        """
+        with self._waits():
+            self._open()
+        self.taken = False
+        self.begun = self.completed = 0
+
+    def _open(self) -> None:
+        self._patiently(lambda: self._store.is_conditional)
+        shares = self._patiently(lambda: form.find(self._store))
+        entries: list[Entry] = self._patiently(lambda: list(self._store.list()))
+        if shares is None:
+            wanted = self._terms.shares or 1
+            shares = self._patiently(lambda: form.make(self._store, wanted, self._owner.writer, entries))
+        if self._terms.shares not in (None, shares):
+            raise ConfigError(
+                f"shares={self._terms.shares}: the list {self._store.url} is worked on in {shares}, and that "
+                f"stays; leave shares= out, or take another run_id"
+            )
+        self._count = shares
+        found = shelves(entries)
+        self.known.clear()
+        self._logs.clear()
+        for share in range(shares):
+            one = ShareLog(
+                *(self._store, share, shares, self._owner.writer),
+                patience_seconds=self._terms.patience_seconds,
+                look=self._call_look,
+            )
+            self._logs.append(one)
+            self.known.update(one.load(found.get(folder(share, shares), Shelf()), verify=self._terms.verify))
+        self._shares = Shares(
+            self._store,
+            shares,
+            self._owner,
+            lease_seconds=self._terms.lease_seconds,
+            patience_seconds=self._terms.patience_seconds,
+            monotonic=self._terms.monotonic,
+            sleep=self._terms.sleep,
+            on_lost=self._keeper.lose,
+        )
+        self._example = next(iter(self.known), None)
+
+    def offer(self, items: Items, key_of: KeyOf | None, size: int) -> Iterator[list[Any]]:
+        """Yield what is not done, in lists of `size` items at most, until all shares are done.
+
+        Raises:
+            StoreError: storing has failed too often in a row, or the store cannot be read.
+            ConfigError: the items cannot be gone through again where that is needed, or a key is of no use.
+        """
+        begin = _beginner(items, again=self._count > 1)
+        self.begun += 1
+        number = self.begun
+        self._leave("stopped")
+        self._offered = self._taken_in = 0
+        passed: set[int] = set()
+        while wanted := set(range(self._count)) - passed:
+            if not self._take(wanted):
+                return
+            share = self._share
+            assert share is not None  # noqa: S101 - taken
+            for batch in self._batches(begin(), key_of, size):
+                self._offered += len(batch)
+                yield batch
+                if self.begun != number:
+                    raise ConfigError("todo() or batches() while another one is gone through: end that first")
+            if self._has_passed(share):
+                passed.add(share)
+            elif self._ear.is_stopping or self.taken:
+                return
+        self._warn()
+        self.completed += 1
+
+    def add(self, key: object, output: object) -> None:
+        """Take the output of an item that was offered.
+
+        Raises:
+            ConfigError: key or output is of no use, there is one already, or no share is held.
+        """
+        key = self._checked(key)
+        if self._share is None:
+            raise ConfigError(f"add({shown(key)}) outside the loop: add within `for item in done.todo(...)`")
+        if key in self.known:
+            raise ConfigError(f"key {shown(key)} has an output already; each key has one")
+        if self._count > 1 and share_of(key, self._count) != self._share:
+            raise ConfigError(f"key {shown(key)} was not offered to this worker: it is another share's")
+        line = to_line(key, output)
+        self.known.add(key)
+        self._taken_in += 1
+        self._added.append(key)
+        self._keeper.add(line)
+        if len(self._added) > 2 * self._terms.bounds.items:
+            del self._added[: len(self._added) - self._keeper.unsaved]
+
+    def finish(self, seconds: float) -> bool:
+        """Make durable what is finished, for so many seconds; tell whether nothing is left."""
+        if self._share is None:
+            return True
+        return self._keeper.drain(self._terms.monotonic() + seconds) and self._keeper.lost is None
+
+    def close(self, ended: str) -> None:
+        """Let others have the share, as one of `stopped`, `finished` or `failed`; twice is harmless."""
+        self._keeper.end()
+        self._share = None
+        if self._shares is not None:
+            self._shares.release(ended)
+
+    def _batches(self, items: Iterable[Any], key_of: KeyOf | None, size: int) -> Iterator[list[Any]]:
+        batch: list[Any] = []
+        keys: set[Key] = set()
+        for item in self._undone(items, key_of, keys):
+            batch.append(item)
+            if len(batch) == size:
+                if not self._keeper.make_room(size):
+                    return
+                yield batch
+                batch = []
+                keys.clear()
+        if batch and not self._is_over and self._keeper.make_room(len(batch)):
+            yield batch
+
+    def _undone(self, items: Iterable[Any], key_of: KeyOf | None, pending: set[Key]) -> Iterator[Any]:
+        self._seen = 0
+        for item in items:
+            if self._is_over:
+                return
+            self._seen += 1
+            key = self._checked(item if key_of is None else key_of(item))
+            if key in self.known or key in pending:
+                continue
+            if self._count == 1 or share_of(key, self._count) == self._share:
+                pending.add(key)
+                yield item
+
+    @property
+    def _is_over(self) -> bool:
+        return self._keeper.lost is not None or self._ear.is_stopping
+
+    def _checked(self, key: object) -> Key:
+        if type(key) is not str or not 0 < len(key) <= 1024:  # noqa: PLR2004 - the usual ones, quickly
+            key = checked_key(key)
+        if type(key) is not type(self._example):
+            if self._example is not None:
+                expect_kind(key, self._example)
+            self._example = key
+        return key
+
+    def _take(self, wanted: set[int]) -> bool:
+        assert self._shares is not None  # noqa: S101 - opened
+        if self._ear.is_stopping:
+            return False
+        try:
+            with self._waits():
+                share, generation = self._shares.take(wanted, self._look, self._waiting)
+                self._waiting("")
+                self.known.update(self._logs[share].take_over(generation))
+        except StoppedError:
+            self._shares.release("stopped")
+            return False
+        except BaseException:
+            self._shares.release("failed")
+            raise
+        self._share = share
+        self._added.clear()
+        self._keeper.begin(self._append)
+        return True
+
+    def _append(self, lines: Any) -> Stored:
+        assert self._share is not None  # noqa: S101 - begun
+        assert self._shares is not None  # noqa: S101 - as above
+        self._shares.assert_held()
+        stored = self._logs[self._share].append(lines)
+        self._logs[self._share].write_indexes()
+        return stored
+
+    def _has_passed(self, share: int) -> bool:
+        """Leave a share whose items were all offered; False: we leave it for another reason."""
+        if not self._is_over and self._keeper.drain():
+            if self._count > 1:
+                self._leave("finished")
+            return True
+        if self._keeper.lost is None:
+            return False
+        log.warning("share %d of %d: %s", share + 1, self._count, self._keeper.lost)
+        self.taken = self._count == 1
+        if not self.taken:
+            # Whoever has the share now does these again.
+            self.known.difference_update(self._added[len(self._added) - self._keeper.unsaved :])
+            self._leave("failed")
+        return False
+
+    def _leave(self, ended: str) -> None:
+        if self._share is not None and not self.taken:
+            if not self._keeper.drain() and self._keeper.lost is None:
+                return
+            assert self._shares is not None  # noqa: S101 - it has one
+            self._shares.release(ended)
+            self._share = None
+
+    def _warn(self) -> None:
+        seen = self._seen
+        left = self._offered - self._taken_in
+        if left > 0:
+            log.warning("%d items were offered and not added: the next start offers them again", left)
+        # Bounds, for keys are not counted by whether these items have them.
+        twice = seen - len(self.known) - max(left, 0)
+        if twice > 0:
+            log.warning(
+                "at least %d of %d items had a key that another has, and were passed over", twice, seen
+            )
+        elif seen < len(self.known):
+            log.warning(
+                "the list has outputs of at least %d keys that are not among these %d items: was it begun "
+                "with others under this run_id?",
+                *(len(self.known) - seen, seen),
+            )
+
+    @contextmanager
+    def _waits(self) -> Iterator[None]:
+        with self._attended() as self._look:
+            yield
+
+    def _call_look(self) -> None:
+        self._look()
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        return patiently(call, self._terms.patience_seconds, waiting_with(self._look))
+
+
+class StoppedError(Exception):
+    """A stop came while something was waited for."""
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _beginner(items: Items, *, again: bool) -> Callable[[], Iterable[Any]]:
+    if callable(items):
+        return items
+    if again and iter(items) is items:
+        raise ConfigError(
+            f"items is a {type(items).__name__}, which can be gone through once: a list in several shares "
+            "goes through it more often; give a list, a range, a dataset, or a function that returns one"
+        )
+    return lambda: items

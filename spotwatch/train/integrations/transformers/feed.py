@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which batch comes next, and with which random state it is made: the place in an epoch, exactly.
+
+The library reads a batch ahead, and without workers makes it with the global random state. So a place holds
+that state at the epoch's beginning, and before each batch that was made and not yet trained: these are made
+again. It neither shuffles nor loads; samplers and loaders do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.state import rng
+
+Chance = dict[str, Any]
+"""The state of the global random generators, in plain values."""
+
+_HEARD = 64
+"""Batches of which the random state is remembered; one is made ahead, on several processes one for each."""
+
+
+class Feed:
+    """Counts the batches that training takes from its loader, and takes an epoch up again.
+
+    Args:
+        replay: have workers make the batches of an interrupted epoch again, so that what they draw at random
+            comes out alike; else the samplers pass over them.
+    """
+
+    def __init__(self, *, replay: bool) -> None:
+        self._replay = replay
+        self._begun: Chance = {}
+        self._heard: deque[Chance] = deque(maxlen=_HEARD)
+        self._fetched = 0
+        self._each = 1
+        self._ahead: deque[Chance] = deque()
+        self._serves: Any = None
+        self._open: Callable[[], Iterator[Any]] | None = None
+        self._source: Iterator[Any] | None = None
+        self.epoch = 0
+        self.taken = 0
+        """How many batches of this epoch training has had."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the epoch."""
+        count = min(max(self._fetched - self.taken * self._each, 0), len(self._heard))
+        ahead = list(self._heard)[len(self._heard) - count :]
+        # A loader that reads ahead knows its end with the last batch, also where it has no length.
+        is_over = bool(getattr(self._serves, "end_of_dataloader", False))
+        return {
+            "epoch": self.epoch,
+            "taken": self.taken,
+            "begun": self._begun,
+            "ahead": ahead,
+            "is_over": is_over,
+        }
+
+    def begin(self, epoch: int, loader: Any, taken: int = 0) -> None:
+        """Begin an epoch; or go on in it, where the library has passed over what was taken."""
+        self._enter(epoch, taken, loader, capture())
+        self._listen(loader)
+
+    def stay(self, place: dict[str, Any], loader: Any) -> None:
+        """Be at the place where nothing more is taken of an epoch."""
+        self._enter(place["epoch"], place["taken"], loader, place["begun"])
+
+    def resume(self, place: dict[str, Any], loader: Any, chance: Chance) -> None:
+        """Take an epoch up again; the random state becomes the one of its beginning until batches are taken.
+
+        Args:
+            place: what `state_dict` returned.
+            loader: of the whole epoch.
+            chance: the random state that training goes on with.
+        """
+        self._enter(place["epoch"], place["taken"], loader, place["begun"])
+        self._ahead = deque([*place["ahead"], chance])
+        restore(self._begun)
+        _set_epoch(loader, self.epoch)
+        self._open = (lambda: iter(())) if place["is_over"] else lambda: self._again(loader)
+
+    def take(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Return where to take batches from: `batches`, unless the epoch was taken up again."""
+        if self._open is not None:
+            restore(self._begun)
+            self._source, self._open = self._open(), None
+        return batches if self._source is None else self._source
+
+    def took(self, count: int) -> None:
+        """Note that training has so many batches more."""
+        self.taken += count
+        if self._ahead:
+            # A process that is sent its batches by another one makes none.
+            restore(self._ahead.pop())
+            self._ahead.clear()
+
+    def _enter(self, epoch: int, taken: int, loader: Any, begun: Chance) -> None:
+        self._each = _made_for_each(loader)
+        self.epoch, self.taken, self._fetched = epoch, taken, taken * self._each
+        self._begun, self._serves = begun, loader
+        self._heard.clear()
+        self._ahead.clear()
+        self._open = self._source = None
+
+    def _again(self, loader: Any) -> Iterator[Any]:
+        if _is_stream(loader) or (self._replay and loader.num_workers):
+            source, discard = loader, self.taken
+            self._listen(loader, discard=discard * self._each)
+        else:
+            source, discard = self._passing_over(loader), 0
+            self._listen(source, is_noticed=True)
+            self._listen(loader)
+        self._serves = source
+        if hasattr(source, "base_dataloader"):
+            return iter(source)
+        return self._hear(iter(source), discard, listens=False, is_noticed=not discard)
+
+    def _passing_over(self, loader: Any) -> Any:
+        from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
+
+        source: Any = skip_first_batches(loader, self.taken)
+        for sampler in (source.batch_sampler, source.sampler):
+            if type(sampler).__name__ == "SkipBatchSampler":
+                sampler.batch_sampler = _Noticed(sampler.batch_sampler, self.taken, self._put_back)
+                return source
+        raise ConfigError(
+            f"a {type(loader).__name__} whose batches cannot be passed over: let get_train_dataloader() "
+            f"return a DataLoader, or what accelerator.prepare makes of one"
+        )
+
+    def _put_back(self) -> None:
+        if self._ahead:
+            restore(self._ahead.popleft())
+
+    def _listen(self, loader: Any, *, discard: int = 0, is_noticed: bool = False) -> None:
+        """Hear of each batch where it is made, below the library's reading ahead."""
+        base = getattr(loader, "base_dataloader", None)
+        if base is None:
+            return
+        begin, is_new, is_first_epoch = type(base).__iter__, [True], not self.epoch
+
+        def batches() -> Iterator[Any]:
+            with contextlib.nullcontext() if is_first_epoch else no_seed_twice(base):
+                made = begin(base)
+            return self._hear(
+                *(made, discard if is_new and is_new.pop() else 0),
+                listens=not base.num_workers,
+                is_noticed=is_noticed,
+            )
+
+        base.__iter__ = batches
+
+    def _hear(self, made: Iterator[Any], discard: int, *, listens: bool, is_noticed: bool) -> Iterator[Any]:
+        for _ in range(discard):
+            next(made, None)
+        while True:
+            if not is_noticed:
+                self._put_back()
+            # Where batches were passed over, the sampler begins within the first call, and notices its end.
+            is_noticed = False
+            if listens:
+                self._heard.append(capture())
+            try:
+                batch = next(made)
+            except StopIteration:
+                return
+            self._fetched += 1
+            yield batch
+
+
+class _Noticed:
+    """The batches of a sampler; calls `notice` before it gives the one of this number."""
+
+    def __init__(self, batches: Any, number: int, notice: Callable[[], None]) -> None:
+        self._batches = batches
+        self._number = number
+        self._notice = notice
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, samples in enumerate(self._batches):
+            if number == self._number:
+                self._notice()
+            yield samples
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+@contextlib.contextmanager
+def no_seed_twice(base: Any) -> Iterator[None]:
+    """Have workers that stay over epochs draw no seed from the global state when they are started again.
+
+    They are given one when they are started: once in a run, but also in each of its later lives.
+    """
+    if not base.persistent_workers or getattr(base, "_iterator", None) is not None:
+        yield
+        return
+    import torch  # noqa: PLC0415 - only a trainer has it
+
+    own, base.generator = base.generator, torch.Generator()
+    try:
+        yield
+    finally:
+        base.generator = own
+
+
+def capture() -> Chance:
+    """Return the state of the global random generators."""
+    state = rng.capture()
+    for name in ("torch", "cuda"):
+        if name in state:
+            states = state[name] if name == "cuda" else [state[name]]
+            state[name] = [bytes(one.numpy()) for one in states]
+    return state
+
+
+def restore(chance: Chance) -> None:
+    """Put the global random generators back."""
+    import torch  # noqa: PLC0415 - only a trainer has it
+
+    state = dict(chance)
+    if "torch" in state:
+        (state["torch"],) = (_tensor(torch, one) for one in state["torch"])
+    if "cuda" in state:
+        state["cuda"] = [_tensor(torch, one) for one in state["cuda"]]
+    rng.restore(state)
+
+
+def _tensor(torch: Any, state: bytes) -> Any:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def _is_stream(loader: Any) -> bool:
+    from torch.utils.data import IterableDataset  # noqa: PLC0415 - only a trainer has it
+
+    return isinstance(loader.dataset, IterableDataset)
+
+
+def _made_for_each(loader: Any) -> int:
+    """Return how many batches this process makes for each that it trains."""
+    if type(loader).__name__ != "DataLoaderDispatcher" or loader.split_batches:
+        return 1
+    return int(loader.state.num_processes) if loader.state.process_index == 0 else 0
+
+
+def _set_epoch(loader: Any, epoch: int) -> None:
+    """Tell the loader, and samplers that it does not reach, as the Trainer does at each epoch."""
+    below = getattr(getattr(loader, "batch_sampler", None), "batch_sampler", None)
+    for thing in (loader, below):
+        if thing is not None and hasattr(thing, "set_epoch"):
+            thing.set_epoch(epoch)

@@ -98,12 +98,11 @@ def ranks(model: Any) -> dict[str, Any]:
 
 def restore_ranks(model: Any, saved: Mapping[str, Any]) -> None:
     """Give AdaLoRA back what `ranks` returned."""
-    devices = {name: parameter.device for name, parameter in model.named_parameters()}
-    fallback = next(iter(devices.values()), None)
     for name, config, allocator in _allocators(model):
         config.rank_pattern = saved[name][_RANKS]
+        devices = {one: parameter.device for one, parameter in model.base_model.model.named_parameters()}
         for key in _IMPORTANCE:
-            values = {one: tensor.to(fallback) for one, tensor in saved[name][key].items()}
+            values = {one: tensor.to(devices[one]) for one, tensor in saved[name][key].items()}
             setattr(allocator, key, values)
 
 

@@ -43,6 +43,8 @@ class Counters:
         self._frozen: dict[str, Any] | None = None
         self._since = time.monotonic()
         self.phase = START
+        self.evaluations = 0
+        """How many evaluations were finished, in all lives."""
         self.seconds_before = 0.0
         """How long earlier lives have trained."""
         self.restored: dict[str, Any] | None = None
@@ -57,7 +59,7 @@ class Counters:
         trainer = self._trainer
         _fits(state, trainer.args)
         self.restored = state
-        self.phase = state["phase"]
+        self.phase, self.evaluations = state["phase"], state["evaluations"]
         self.seconds_before = state["seconds"]
         for name, value in state["state"].items():
             setattr(trainer.state, name, value)
@@ -110,6 +112,7 @@ class Counters:
         running = getattr(trainer, "_tr_loss", None)
         return {
             "phase": self.phase,
+            "evaluations": self.evaluations,
             "fits": _fitting(trainer.args),
             "state": {name: _plain(getattr(trainer.state, name)) for name in _COUNTED},
             "max_steps": trainer.state.max_steps,

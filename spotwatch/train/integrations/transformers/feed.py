@@ -39,6 +39,7 @@ class Feed:
         self._each = 1
         self._ahead: deque[Chance] = deque()
         self._serves: Any = None
+        self._stays: dict[str, Any] | None = None
         self._open: Callable[[], Iterator[Any]] | None = None
         self._source: Iterator[Any] | None = None
         self.epoch = 0
@@ -47,6 +48,8 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the epoch."""
+        if self._stays is not None:
+            return self._stays
         count = min(max(self._fetched - self.taken * self._each, 0), len(self._heard))
         ahead = list(self._heard)[len(self._heard) - count :]
         # A loader that reads ahead knows its end with the last batch, also where it has no length.
@@ -65,8 +68,9 @@ class Feed:
         self._listen(loader)
 
     def stay(self, place: dict[str, Any], loader: Any) -> None:
-        """Be at the place where nothing more is taken of an epoch."""
+        """Be at this place, for as long as nothing is taken."""
         self._enter(place["epoch"], place["taken"], loader, place["begun"])
+        self._stays = place
 
     def resume(self, place: dict[str, Any], loader: Any, chance: Chance) -> None:
         """Take an epoch up again; the random state becomes the one of its beginning until batches are taken.
@@ -103,7 +107,7 @@ class Feed:
         self._begun, self._serves = begun, loader
         self._heard.clear()
         self._ahead.clear()
-        self._open = self._source = None
+        self._open = self._source = self._stays = None
 
     def _again(self, loader: Any) -> Iterator[Any]:
         if _is_stream(loader) or (self._replay and loader.num_workers):
@@ -143,7 +147,7 @@ class Feed:
         begin, is_new, is_first_epoch = type(base).__iter__, [True], not self.epoch
 
         def batches() -> Iterator[Any]:
-            with contextlib.nullcontext() if is_first_epoch else no_seed_twice(base):
+            with contextlib.nullcontext() if is_first_epoch else _no_seed_twice(base):
                 made = begin(base)
             return self._hear(
                 *(made, discard if is_new and is_new.pop() else 0),
@@ -192,8 +196,21 @@ class _Noticed:
         return getattr(self._batches, name)
 
 
+def keep_seed(loader: Any) -> None:
+    """Have a loader whose workers stay, and were started in an earlier life, draw no seed for them again."""
+    base = getattr(loader, "base_dataloader", None)
+    if base is None:
+        return
+
+    def batches() -> Iterator[Any]:
+        with _no_seed_twice(base):
+            return iter(type(base).__iter__(base))
+
+    base.__iter__ = batches
+
+
 @contextlib.contextmanager
-def no_seed_twice(base: Any) -> Iterator[None]:
+def _no_seed_twice(base: Any) -> Iterator[None]:
     """Have workers that stay over epochs draw no seed from the global state when they are started again.
 
     They are given one when they are started: once in a run, but also in each of its later lives.

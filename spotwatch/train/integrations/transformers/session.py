@@ -163,7 +163,9 @@ class Session:
         self._is_evaluating = True
         try:
             self.look_up()
-            return original(*args, skip_scheduler=skip_scheduler)
+            measured = original(*args, skip_scheduler=skip_scheduler)
+            self._counters.evaluations += 1
+            return measured
         finally:
             self._is_evaluating = False
             self._counters.thaw()
@@ -220,6 +222,12 @@ class Session:
         made = original(self._feed.take(epoch_iterator), num_batches, device)
         self._feed.took(len(made[0]))
         return made
+
+    def _on_get_eval_dataloader(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        loader = original(*args, **kwargs)
+        if self._is_evaluating and self._counters.evaluations:
+            feed.keep_seed(loader)
+        return loader
 
     def _on_load_rng_state(self, original: Callable[..., Any], checkpoint: Any) -> None:
         if checkpoint != _OURS:

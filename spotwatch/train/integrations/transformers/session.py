@@ -8,6 +8,7 @@ is saved are tracked objects, `counters` and the place in the data among them.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -130,7 +131,7 @@ class Session:
         # The optimizer is made now, so that all is there to be restored before the Trainer counts its epochs.
         self._prepared = trainer._prepare_for_training(max_steps, self._loader, folder)  # noqa: SLF001 - `hooks`
         self._ck.track(
-            model=trainer.model,
+            model=_tracked(trainer.model),
             optimizer=getattr(trainer.optimizer, "optimizer", trainer.optimizer),
             scheduler=trainer.lr_scheduler,
             scaler=getattr(trainer.accelerator, "scaler", None),
@@ -331,3 +332,13 @@ class Session:
                     model=trainer.model,
                     processing_class=trainer.processing_class,
                 )
+
+
+def _tracked(model: Any) -> Any:
+    """Return what is to be saved of a model: of one with adapters, these alone."""
+    peft = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return model
+    from spotwatch.train.integrations.peft import adapters  # noqa: PLC0415 - only for a model of peft's
+
+    return adapters(model)

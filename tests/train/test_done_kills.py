@@ -42,11 +42,10 @@ def test_ten_thousand_items_and_fifty_kills(tmp_path: Path) -> None:
         assert max(redone.values()) <= _EVERY
         # Kills that cost nothing would show nothing.
         assert len(redone) > _KILLS // 2
-        print(f"redone {sum(redone.values())} in {_KILLS} kills, at most {max(redone.values())}")
 
 
 def test_three_workers_under_kills(tmp_path: Path) -> None:
-    """The same with three at once: nobody does what another does, and what the dead have left is taken over."""
+    """The same with three at once: what the dead have left, others take over."""
     chance = random.Random(7)
     with batch(tmp_path, items=_ITEMS, every_items=_EVERY, seconds=0.0005, shares=6) as made:
         workers = [made.start() for _ in range(3)]
@@ -60,11 +59,10 @@ def test_three_workers_under_kills(tmp_path: Path) -> None:
         redone = made.redone()
         assert max(redone.values()) <= _EVERY
         assert len(redone) > _KILLS // 2
-        print(f"redone {sum(redone.values())} in {_KILLS} kills, at most {max(redone.values())}")
 
 
 def test_told_to_stop_nothing_is_done_twice(tmp_path: Path) -> None:
-    """SIGTERM at random moments costs no item: what is finished is durable, and the loop has ended before the next."""
+    """SIGTERM at random moments costs no item: what is finished is durable, and the next is not begun."""
     chance = random.Random(8)
     items = 2_000
     with batch(tmp_path, items=items, every_items=1000, every_seconds=1000, seconds=0.0005) as made:

@@ -81,6 +81,7 @@ class Keeper:
         self._append: Callable[[Sequence[bytes]], Stored] | None = None
         self._thread: threading.Thread | None = None
         self._is_over = False
+        self._is_told = False
         self._lines: list[bytes] = []
         self._lines_bytes = 0
         self._oldest_at = 0.0
@@ -113,7 +114,9 @@ class Keeper:
                 thread.start()
             except RuntimeError as error:
                 # No thread is to be had, for lack of memory or by a limit: then items wait for each save.
-                log.warning("%s: items wait while finished ones are saved", error)
+                if not self._is_told:
+                    log.warning("%s: items wait while finished ones are saved", error)
+                self._is_told = True
             else:
                 self._thread = thread
 

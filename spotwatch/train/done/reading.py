@@ -6,14 +6,15 @@ The first segment that counts and has a key decides, in order of share and numbe
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from spotwatch.errors import CheckpointCorrupt, StoreMissing
 from spotwatch.train import options
 from spotwatch.train.done import form
-from spotwatch.train.done.fetching import fetch_all
+from spotwatch.train.done.fetching import Answer, fetch_all
 from spotwatch.train.done.rows import Key, Output, from_line
 from spotwatch.train.done.segment import MOST_SEGMENT_BYTES, Segment
 from spotwatch.train.done.shelf import LIST, Shelf, folder, segment_name, shelves
@@ -61,14 +62,7 @@ def _outputs(store: Store) -> Iterator[tuple[Key, Output]]:
     damaged: list[str] = []
     for share in range(shares):
         place = folder(share, shares)
-        wanted = _names(found.get(place, Shelf()))
-        for key, answer in fetch_all(
-            store,
-            [f"{place}/{name}" for name in wanted],
-            most_bytes=MOST_SEGMENT_BYTES,
-            patience_seconds=_PATIENCE_SECONDS,
-            look=_do_nothing,
-        ):
+        for key, answer in _segments(store, place, found.get(place, Shelf())):
             try:
                 if not isinstance(answer, bytes):
                     raise answer
@@ -86,6 +80,23 @@ def _outputs(store: Store) -> Iterator[tuple[Key, Output]]:
             f"{store.url}: {len(damaged)} segments cannot be read, among them {damaged[0]}; start the batch "
             "once more with verify=True: it does their items again"
         )
+
+
+def _segments(store: Store, place: str, shelf: Shelf) -> Iterator[tuple[str, Answer]]:
+    keys = [f"{place}/{name}" for name in _names(shelf)]
+    yield from _fetch(store, keys)
+    # A listing may lag behind; the store itself does not.
+    for number in itertools.count(shelf.last + 1):
+        for key, answer in _fetch(store, [f"{place}/{segment_name(number, is_exclusive=True)}"]):
+            if isinstance(answer, StoreMissing):
+                return
+            yield key, answer
+
+
+def _fetch(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, Answer]]:
+    return fetch_all(
+        store, keys, most_bytes=MOST_SEGMENT_BYTES, patience_seconds=_PATIENCE_SECONDS, look=_do_nothing
+    )
 
 
 def _names(shelf: Shelf) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.done import form
+from spotwatch.train.done.items import Items, passes_over, warn_of_keys
 from spotwatch.train.done.keeper import Bounds, Ear, Keeper
 from spotwatch.train.done.log import ShareLog, Stored
 from spotwatch.train.done.rows import Key, checked_key, expect_kind, share_of, shown, to_line
@@ -26,7 +27,6 @@ from spotwatch.train.store import Entry, Store
 log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
-Items = Iterable[Any] | Callable[[], Iterable[Any]]
 KeyOf = Callable[[Any], object]
 
 
@@ -154,7 +154,7 @@ class Work:
             StoreError: storing has failed too often in a row, or the store cannot be read.
             ConfigError: the items cannot be gone through again where that is needed, or a key is of no use.
         """
-        begin = _beginner(items, again=self._count > 1)
+        begin = passes_over(items, again=self._count > 1)
         self.begun += 1
         number = self.begun
         self._leave("stopped")
@@ -174,7 +174,7 @@ class Work:
                 passed.add(share)
             elif self._ear.is_stopping or self.taken:
                 return
-        self._warn()
+        warn_of_keys(self._seen, len(self.known), self._offered - self._taken_in)
         self.completed += 1
 
     def add(self, key: object, output: object) -> None:
@@ -303,24 +303,6 @@ class Work:
             self._shares.release(ended)
             self._share = None
 
-    def _warn(self) -> None:
-        seen = self._seen
-        left = self._offered - self._taken_in
-        if left > 0:
-            log.warning("%d items were offered and not added: the next start offers them again", left)
-        # Bounds, for keys are not counted by whether these items have them.
-        twice = seen - len(self.known) - max(left, 0)
-        if twice > 0:
-            log.warning(
-                "at least %d of %d items had a key that another has, and were passed over", twice, seen
-            )
-        elif seen < len(self.known):
-            log.warning(
-                "the list has outputs of at least %d keys that are not among these %d items: was it begun "
-                "with others under this run_id?",
-                *(len(self.known) - seen, seen),
-            )
-
     @contextmanager
     def _waits(self) -> Iterator[None]:
         with self._attended() as self._look:
@@ -339,14 +321,3 @@ class StoppedError(Exception):
 
 def _do_nothing() -> None:
     pass
-
-
-def _beginner(items: Items, *, again: bool) -> Callable[[], Iterable[Any]]:
-    if callable(items):
-        return items
-    if again and iter(items) is items:
-        raise ConfigError(
-            f"items is a {type(items).__name__}, which can be gone through once: a list in several shares "
-            "goes through it more often; give a list, a range, a dataset, or a function that returns one"
-        )
-    return lambda: items

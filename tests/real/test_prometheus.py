@@ -58,7 +58,7 @@ def test_a_machine_that_saved_and_went_wakes_nobody(scene: Scene) -> None:
     monitoring, seen = scene
     wrong = 'ALERTS{severity=~"critical|warning",alertstate="firing"}'
     assert monitoring.ask_range(wrong, seen.start, seen.gone) == []
-    assert monitoring.ask(f'spotwatch:notice_recent:max1h{{instance="{TRAINER}"}}')[0]["value"][1] == "1"
+    assert monitoring.ask(f'spotwatch:notice_last_known:max1h{{instance="{TRAINER}"}}')[0]["value"][1] == "1"
     assert [a for a in monitoring.told if a["labels"]["severity"] != "info"] == []
 
 

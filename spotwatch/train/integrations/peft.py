@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.integrations import peft_adapters, peft_parts
 from spotwatch.train.integrations.peft_base import Frozen, read
-from spotwatch.train.integrations.peft_parts import Part
+from spotwatch.train.integrations.peft_parts import Part, Parts
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.state.state import unwrapped
 
@@ -66,7 +66,7 @@ class Adapters:
             raise ConfigError("FSDP1 cannot be saved; use torch.distributed.fsdp.fully_shard (FSDP2)")
         self._hooks_gradients = "DistributedDataParallel" in classes
         self.model: Any = unwrapped(model)
-        if peft_parts.kinds().layers:
+        if peft_parts.take_apart(self.model).layers or peft_parts.is_peft_model(self.model):
             require("peft", "0.15", "0.21")
         config = getattr(self.model, "config", None)
         self._base = base or str(getattr(config, "_name_or_path", "") or "a base without a name")
@@ -85,16 +85,17 @@ class Adapters:
         Raises:
             ConfigError: adapters are merged into the base, or frozen tensors have gone or have no values.
         """
-        parts = self._look()
+        found = self._look()
+        parts, layers = found.tensors, found.layers
         return {
             "version": _VERSION,
             "base": {"name": self._base, "revision": self._revision, "tensors": self._frozen.listing},
             "adapters": peft_adapters.configs(self.model),
-            "active": peft_adapters.active(self.model),
-            "disabled": peft_adapters.are_disabled(self.model),
+            "active": peft_adapters.active(self.model, layers),
+            "disabled": peft_adapters.are_disabled(layers),
             "ranks": peft_adapters.ranks(self.model),
             "trainable": [name for name, part in parts.items() if part.tensor.requires_grad],
-            "tensors": {name: parts[name].tensor for name in parts if name not in self._frozen.names},
+            "tensors": {name: parts[name].tensor for name in parts if name not in self._frozen.rows},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -109,53 +110,53 @@ class Adapters:
                 "it holds no adapters of ours but, perhaps, a whole model: track the model itself, as the "
                 "program that saved it did, or start another run_id"
             )
-        parts = self._look()
+        found = self._look()
+        parts, layers = found.tensors, found.layers
         here = peft_adapters.configs(self.model)
         if problem := peft_adapters.difference(state["adapters"], here):
             raise StoreError(problem)
-        if state["disabled"] != peft_adapters.are_disabled(self.model):
+        if state["disabled"] != peft_adapters.are_disabled(layers):
             word = "disabled" if state["disabled"] else "enabled"
             raise StoreError(f"the adapters were {word} when it was saved: let them be so before resume()")
         saved: Mapping[str, torch.Tensor] = state["tensors"]
         self._expect_tensors(saved, parts)
         self._expect_base(state["base"], saved.keys())
         flags = dict.fromkeys(state["trainable"], True)
-        self._activate(parts, state["active"], flags)
+        self._activate(found, state["active"], flags)
         import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
         with torch.no_grad():
             for name, value in saved.items():
                 parts[name].tensor.copy_(value)
         peft_adapters.restore_ranks(self.model, state["ranks"])
-        self._keep(saved.keys() & self._frozen.names)
+        self._keep(saved.keys() & self._frozen.rows.keys())
 
     def named_buffers(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the buffers by their names in the state: of many ranks, the first one's count."""
         del remove_duplicate
-        for name, part in peft_parts.parts(self.model).items():
+        for name, part in peft_parts.take_apart(self.model).tensors.items():
             if part.is_buffer:
                 yield f"tensors/{name}", part.tensor
 
-    def _look(self) -> dict[str, Part]:
-        """Return the tensors there are now, after having noted which of them are the base."""
-        peft_adapters.check(self.model)
-        parts = peft_parts.parts(self.model)
+    def _look(self) -> Parts:
+        """Return what there is now, after having noted which tensors are the base."""
+        found = peft_parts.take_apart(self.model)
+        peft_adapters.check(found.layers)
+        parts, known = found.tensors, self._frozen.rows
         trained = {name for name, part in parts.items() if self._is_trained(name, part)}
         if not self._has_looked:
-            self._frozen.learn(
-                {name: part.tensor for name, part in parts.items() if name not in trained}
-                | peft_parts.extras(self.model, parts)
-            )
-            self._extras = self._frozen.names - parts.keys()
+            more = peft_parts.extras(self.model, found)
+            self._frozen.learn({name: parts[name].tensor for name in parts if name not in trained} | more)
+            self._extras = set(more)
             self._has_looked = True
-            return parts
-        gone = self._frozen.names - parts.keys() - self._extras
+            return found
+        gone = known.keys() - parts.keys() - self._extras
         if gone:
             raise ConfigError(
                 f"{_some(gone)} of the base gone or renamed since resume(): wrap or rebuild the model before"
             )
-        self._keep(trained & self._frozen.names)
-        base = {name: parts[name].tensor for name in parts if name in self._frozen.names}
+        self._keep(trained & known.keys())
+        base = {name: part.tensor for name, part in parts.items() if name in known}
         changed = self._frozen.changed(base)
         if changed:
             size = sum(base[name].nbytes for name in changed)
@@ -165,7 +166,7 @@ class Adapters:
                 *(_some(changed), size),
             )
             self._keep(changed)
-        return parts
+        return found
 
     def _is_trained(self, name: str, part: Part) -> bool:
         return (
@@ -185,7 +186,7 @@ class Adapters:
         problems += [
             f"{name} is to be saved here, and was of the base"
             for name in parts
-            if name not in self._frozen.names and name not in saved
+            if name not in self._frozen.rows and name not in saved
         ]
         for name, value in saved.items():
             if name in parts:
@@ -221,10 +222,11 @@ class Adapters:
             f"run_id"
         )
 
-    def _activate(self, parts: Mapping[str, Part], names: list[str], flags: Mapping[str, bool]) -> None:
+    def _activate(self, found: Parts, names: list[str], flags: Mapping[str, bool]) -> None:
         """Let the same adapters be active, and the same parameters require gradients."""
+        parts = found.tensors
         other = [n for n, part in parts.items() if part.tensor.requires_grad != flags.get(n, False)]
-        is_active = peft_adapters.active(self.model) == names
+        is_active = peft_adapters.active(self.model, found.layers) == names
         if is_active and not other:
             return
         if self._hooks_gradients:

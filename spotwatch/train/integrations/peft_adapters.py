@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train.integrations.peft_parts import kinds
+from spotwatch.train.integrations.peft_parts import is_peft_model
 
 # Where the base came from is compared by its content; how a weight began matters no more once it is restored.
 _NOT_COMPARED = ("base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version")
@@ -42,13 +42,16 @@ def difference(saved: Mapping[str, Mapping[str, Any]], here: Mapping[str, Mappin
     return ""
 
 
-def active(model: Any) -> list[str]:
-    """Return the names of the active adapters."""
-    known = kinds()
-    if isinstance(model, known.models):
+def active(model: Any, layers: Mapping[str, Any]) -> list[str]:
+    """Return the names of the active adapters.
+
+    Args:
+        model: that has them.
+        layers: of peft, in this model.
+    """
+    if is_peft_model(model):
         return [str(name) for name in model.active_adapters]
-    layer = next((one for one in model.modules() if isinstance(one, known.layers)), None)
-    return [] if layer is None else [str(name) for name in layer.active_adapters]
+    return next(([str(name) for name in layer.active_adapters] for layer in layers.values()), [])
 
 
 def activate(model: Any, names: list[str]) -> None:
@@ -58,32 +61,28 @@ def activate(model: Any, names: list[str]) -> None:
         StoreError: this model has no way to do so.
     """
     target = model
-    if isinstance(model, kinds().models) and len(names) != 1:
+    if is_peft_model(model) and len(names) != 1:
         target = model.base_model  # the model itself takes one name only
     if not hasattr(target, "set_adapter"):
-        raise StoreError(
-            f"the adapters {names} were active, and others are here: activate them before resume()"
-        )
+        raise StoreError(f"the adapters {names} were active: activate them before resume()")
     target.set_adapter(names if len(names) != 1 else names[0])
 
 
-def are_disabled(model: Any) -> bool:
+def are_disabled(layers: Mapping[str, Any]) -> bool:
     """Tell whether a layer's adapters are switched off."""
-    known = kinds()
-    return any(one.disable_adapters for one in model.modules() if isinstance(one, known.layers))
+    return any(layer.disable_adapters for layer in layers.values())
 
 
-def check(model: Any) -> None:
+def check(layers: Mapping[str, Any]) -> None:
     """Refuse a model whose base is not apart from its adapters at this moment.
 
     Raises:
         ConfigError: adapters are merged into the base.
     """
-    known = kinds()
-    for name, one in model.named_modules():
-        if isinstance(one, known.layers + known.wrappers) and one.merged_adapters:
+    for name, layer in layers.items():
+        if layer.merged_adapters:
             raise ConfigError(
-                f"{name}: the adapters {list(one.merged_adapters)} are merged into the base; call "
+                f"{name}: the adapters {list(layer.merged_adapters)} are merged into the base; call "
                 f"unmerge_adapter() before the end of the step (and before resume())"
             )
 
@@ -109,7 +108,7 @@ def restore_ranks(model: Any, saved: Mapping[str, Any]) -> None:
 def _allocators(model: Any) -> Iterator[tuple[str, Any, Any]]:
     tuner = getattr(model, "base_model", None)
     allocator = getattr(tuner, "rankallocator", None)
-    if isinstance(tuner, kinds().tuners) and allocator is not None:
+    if is_peft_model(model) and allocator is not None:
         yield allocator.adapter_name, allocator.peft_config, allocator
 
 

@@ -37,13 +37,8 @@ class Frozen:
         self._listing: str | None = None
 
     @property
-    def names(self) -> set[str]:
-        """Return which tensors are known."""
-        return set(self._rows)
-
-    @property
-    def rows(self) -> dict[str, str]:
-        """Return checksum, dtype and shape of each tensor, by name."""
+    def rows(self) -> Mapping[str, str]:
+        """Return checksum, dtype and shape of each tensor that is known, by name."""
         return self._rows
 
     @property

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # What a layer of peft wraps; all else below such a layer is of an adapter (tuners/tuners_utils.py and
 # utils/other.py of peft 0.21.2).
 _WRAPPED = ("base_layer", "original_module")
+# What all layers of one adapter share hangs at its tuner: VeRA's projections, VB-LoRA's bank.
+_SHARED = ("BufferDict", "ParameterDict", "ParameterList")
 # What torch puts between a module and its own wrapper; the next life may have none, or others.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
@@ -31,88 +34,126 @@ class Part:
     """It is of an adapter, active or not, or a statistic of a normalisation: saved, trainable or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """The classes of peft that a model may be made of; none where peft is not imported."""
+@dataclass(slots=True)
+class Parts:
+    """A model, taken apart."""
 
-    layers: tuple[type[Any], ...] = ()
-    wrappers: tuple[type[Any], ...] = ()
-    tuners: tuple[type[Any], ...] = ()
-    models: tuple[type[Any], ...] = ()
-
-
-def kinds() -> Kinds:
-    """Return the classes to look for: a model can hold none of peft's that was not imported."""
-    if "peft" not in sys.modules:
-        return Kinds()
-    from peft import PeftMixedModel, PeftModel  # noqa: PLC0415 - it is there, or the model would not be
-    from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer  # noqa: PLC0415 - likewise
-    from peft.utils.other import AuxiliaryTrainingWrapper  # noqa: PLC0415 - likewise
-
-    return Kinds((BaseTunerLayer,), (AuxiliaryTrainingWrapper,), (BaseTuner,), (PeftModel, PeftMixedModel))
+    tensors: dict[str, Part] = field(default_factory=dict)
+    """By name; a tied one under each of its names."""
+    layers: dict[str, Any] = field(default_factory=dict)
+    """The layers of peft, by name."""
 
 
-def parts(model: Any) -> dict[str, Part]:
-    """Return every tensor that belongs to the model's state, by name; a tied one under each of its names.
+class _Kind(Enum):
+    LAYER = auto()
+    TUNER = auto()
+    MODEL = auto()
+    NORMALISATION = auto()
+    OTHER = auto()
+
+
+def take_apart(model: Any) -> Parts:
+    """Return every tensor that belongs to the model's state.
 
     Buffers that a module does not keep in its own `state_dict` are left out, for it computes them anew; those
     of adapters are not, for they may be drawn by chance.
     """
-    return dict(_parts(model, "", kinds(), set(), is_adapters=False))
+    return _Walk().begin(model)
 
 
-def extras(model: Any, found: dict[str, Part]) -> dict[str, torch.Tensor]:
-    """Return what the model's `state_dict` holds beside `found`, such as the scales of a quantized layer."""
+def is_peft_model(model: Any) -> bool:
+    """Tell whether it is one of peft's own models, which have ways to switch adapters."""
+    return isinstance(model, _peft()[_Kind.MODEL])
+
+
+def extras(model: Any, known: Parts) -> dict[str, torch.Tensor]:
+    """Return what the model's `state_dict` holds beside `known`, such as the scales of a quantized layer."""
     import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
-    known = {id(part.tensor) for part in found.values()}
+    there = {id(part.tensor) for part in known.tensors.values()}
     return {
         shown(name): value
         for name, value in model.state_dict(keep_vars=True).items()
-        if isinstance(value, torch.Tensor) and id(value) not in known
+        if isinstance(value, torch.Tensor) and id(value) not in there
     }
 
 
 def shown(name: str) -> str:
     """Return the name of a tensor without what `torch.compile` and torch's own wrappers put into it."""
     for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
+        if wrapper in name:
+            name = name.replace(wrapper, "")
     return name
 
 
-def _parts(
-    module: Any, path: str, known: Kinds, seen: set[int], *, is_adapters: bool
-) -> Iterator[tuple[str, Part]]:
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    for name, parameter in module.named_parameters(path, recurse=False, remove_duplicate=False):
-        yield shown(name), Part(parameter, is_buffer=False, is_adapters=is_adapters)
-    derived = module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
-    has_statistics = _counts(module)
-    for name, buffer in module.named_buffers(path, recurse=False, remove_duplicate=False):
-        if is_adapters or name.rpartition(".")[2] not in derived:
-            yield shown(name), Part(buffer, is_buffer=True, is_adapters=is_adapters or has_statistics)
-    for name, child in module._modules.items():  # noqa: SLF001 - named_children() leaves out second names
-        if child is not None:
-            below = _is_adapters(module, name, child, known, is_adapters=is_adapters)
-            place = f"{path}.{name}" if path else name
-            yield from _parts(child, place, known, seen, is_adapters=below)
+def _peft() -> dict[_Kind, tuple[type[Any], ...]]:
+    """Return the classes to look for: a model can hold none of peft's when it was not imported."""
+    if "peft" not in sys.modules:
+        return {_Kind.LAYER: (), _Kind.TUNER: (), _Kind.MODEL: ()}
+    from peft import PeftMixedModel, PeftModel  # noqa: PLC0415 - it is there, or the model would not be
+    from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer  # noqa: PLC0415 - likewise
+    from peft.utils.other import AuxiliaryTrainingWrapper  # noqa: PLC0415 - likewise
+
+    return {
+        _Kind.LAYER: (BaseTunerLayer, AuxiliaryTrainingWrapper),
+        _Kind.TUNER: (BaseTuner,),
+        _Kind.MODEL: (PeftModel, PeftMixedModel),
+    }
 
 
-def _is_adapters(module: Any, name: str, child: Any, known: Kinds, *, is_adapters: bool) -> bool:
-    if isinstance(module, known.layers + known.wrappers):
+class _Walk:
+    """One look at all modules. Training waits for it at each save, so each class is looked at once."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415 - as above
+
+        normalisation = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base of all that keep statistics
+        self._classes = _peft() | {_Kind.NORMALISATION: (normalisation,)}
+        self._kinds: dict[type, _Kind] = {}
+        self._seen: set[int] = set()
+        self._found = Parts()
+
+    def begin(self, model: Any) -> Parts:
+        """Return what there is."""
+        self._visit(model, "", is_adapters=False)
+        return self._found
+
+    def _visit(self, module: Any, path: str, *, is_adapters: bool) -> None:
+        self._seen.add(id(module))
+        kind = self._kind(type(module))
+        for name, tensor, is_buffer in _own(module, is_adapters=is_adapters):
+            saved = is_adapters or (is_buffer and kind is _Kind.NORMALISATION)
+            self._found.tensors[path + name] = Part(tensor, is_buffer, saved)
+        if kind is _Kind.LAYER:
+            self._found.layers[path[:-1]] = module
+        for name, child in module._modules.items():  # noqa: SLF001 - named_children() makes a generator of each
+            if child is not None and id(child) not in self._seen:
+                below = _is_adapters(kind, name, child, is_adapters=is_adapters)
+                self._visit(child, shown(f"{path}{name}."), is_adapters=below)
+
+    def _kind(self, cls: type) -> _Kind:
+        if cls not in self._kinds:
+            found = (kind for kind, classes in self._classes.items() if issubclass(cls, classes))
+            self._kinds[cls] = next(found, _Kind.OTHER)
+        return self._kinds[cls]
+
+
+def _own(module: Any, *, is_adapters: bool) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """Yield the tensors that a module has itself: name, tensor, whether it is a buffer."""
+    for name, parameter in module._parameters.items():  # noqa: SLF001 - as above
+        if parameter is not None:
+            yield name, parameter, False
+    for name, buffer in module._buffers.items():  # noqa: SLF001 - as above
+        is_kept = name not in module._non_persistent_buffers_set  # noqa: SLF001 - it has no public name
+        if buffer is not None and (is_kept or is_adapters):
+            yield name, buffer, True
+
+
+def _is_adapters(kind: _Kind, name: str, child: Any, *, is_adapters: bool) -> bool:
+    if kind is _Kind.LAYER:
         return name not in _WRAPPED
-    if isinstance(module, known.tuners):
-        # What all layers of one adapter share: VeRA's projections, VB-LoRA's bank.
-        return type(child).__name__ in ("BufferDict", "ParameterDict", "ParameterList")
-    if isinstance(module, known.models):
+    if kind is _Kind.TUNER:
+        return type(child).__name__ in _SHARED
+    if kind is _Kind.MODEL:
         return name == "prompt_encoder"
     return is_adapters
-
-
-def _counts(module: Any) -> bool:
-    """Tell whether it is a normalisation whose statistics follow the batches it sees."""
-    import torch  # noqa: PLC0415 - as above
-
-    return isinstance(module, torch.nn.modules.batchnorm._NormBase)  # noqa: SLF001 - the base of all of them

@@ -21,6 +21,7 @@ import peft
 import torch
 import torch.distributed as dist
 import transformers
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from spotwatch.clock import read_boot_id
@@ -94,7 +95,7 @@ class Life:
                 optimizer.zero_grad()
                 scheduler.step()
                 step += 1
-                rate = scheduler.get_last_lr()[0]
+                rate = float(scheduler.get_last_lr()[0])
                 note(self.trace, rank=self.rank, step=step, loss=loss.hex(), rate=rate.hex())
                 if ck.step(step):
                     break
@@ -108,7 +109,7 @@ class Life:
         dist.init_process_group("gloo")
         if not self.plan.get("fsdp"):
             return torch.nn.parallel.DistributedDataParallel(model)
-        mesh = dist.init_device_mesh("cpu", (self.plan["ranks"],))
+        mesh = init_device_mesh("cpu", (self.plan["ranks"],))
         for layer in model.base_model.model.model.layers:
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: SLF001 - the loops of Lightning have no public place between two steps
+"""One `Trainer.fit` from its resume to its end: where it is hooked into, and what is done there.
+
+Each hook replaces a method on the instance and calls it. What is saved is in `lightning_state`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+import warnings
+from typing import Any
+
+from spotwatch.errors import RunTaken
+from spotwatch.train.checkpointer import FINISHED, Checkpointer
+from spotwatch.train.integrations import lightning_state, lightning_values
+from spotwatch.train.integrations.lightning_evaluation import Before, BrokenOff
+from spotwatch.train.integrations.lightning_loader import Source
+from spotwatch.train.integrations.lightning_state import At, TrainerState
+from spotwatch.train.state import rng
+
+log = logging.getLogger("spotwatch.train")
+
+# More calls than there are steps between two rounds of the ranks.
+_MOST_CALLS = 100
+
+
+class Fit:
+    """One fit.
+
+    Args:
+        trainer: about to set up.
+        ck: of the run.
+        package: `lightning.pytorch` or `pytorch_lightning`.
+        exits: leave by SystemExit.
+    """
+
+    def __init__(self, trainer: Any, ck: Checkpointer, package: str, *, exits: bool) -> None:
+        self._trainer = trainer
+        self._ck = ck
+        self._package = package
+        self._exits = exits
+        self._is_inside = False
+        self._state: TrainerState | None = None
+        self._resumed: dict[str, Any] | None = None
+        """What the checkpoint says, until the loops stand there."""
+        self._chance: dict[str, Any] = {}
+        self._limits = (-1, -1)
+        self._path_error: Exception | None = None
+        self._before: Before | None = None
+        self._batches_to_agree_in = 0
+        self._step = 0
+        self._ended = False
+        self._sanity_steps = trainer.num_sanity_val_steps
+        self._install()
+
+    # What is hooked into.
+
+    def _install(self) -> None:
+        trainer = self._trainer
+        connector, fit_loop = trainer._checkpoint_connector, trainer.fit_loop
+        epoch_loop = fit_loop.epoch_loop
+        self._resume_start, connector.resume_start = connector.resume_start, self._on_resume_start
+        self._resume_end, connector.resume_end = connector.resume_end, self._on_resume_end
+        trainer._signal_connector.register_signal_handlers = self._on_register_signal_handlers
+        self._load_states = fit_loop._load_combined_loader_states
+        fit_loop._load_combined_loader_states = self._on_loaders
+        self._run_start, fit_loop.on_run_start = fit_loop.on_run_start, self._on_run_start
+        self._epoch_start, fit_loop.on_advance_start = fit_loop.on_advance_start, self._on_epoch_start
+        self._epoch_end, fit_loop.on_advance_end = fit_loop.on_advance_end, self._on_epoch_end
+        self._run_end, fit_loop.on_run_end = fit_loop.on_run_end, self._on_run_end
+        self._reset, epoch_loop.reset = epoch_loop.reset, self._on_reset
+        self._batch_end, epoch_loop.on_advance_end = epoch_loop.on_advance_end, self._on_batch_end
+        self._evaluate, epoch_loop.val_loop.run = epoch_loop.val_loop.run, self._on_evaluate
+
+    def _uninstall(self) -> None:
+        trainer = self._trainer
+        fit_loop = trainer.fit_loop
+        for owner, names in (
+            (trainer._checkpoint_connector, ("resume_start", "resume_end")),
+            (trainer._signal_connector, ("register_signal_handlers",)),
+            (
+                fit_loop,
+                (
+                    "_load_combined_loader_states",
+                    "on_run_start",
+                    "on_advance_start",
+                    "on_advance_end",
+                    "on_run_end",
+                ),
+            ),
+            (fit_loop.epoch_loop, ("reset", "on_advance_end")),
+            (fit_loop.epoch_loop.val_loop, ("run",)),
+        ):
+            for name in names:
+                vars(owner).pop(name, None)
+        combined = fit_loop._combined_loader
+        if combined is not None:
+            combined._flattened = [
+                getattr(one, "loader", one) if isinstance(one, Source) else one for one in combined.flattened
+            ]
+        trainer.num_sanity_val_steps = self._sanity_steps
+
+    # The resume.
+
+    def _on_resume_start(self, checkpoint_path: Any = None, weights_only: Any = None) -> None:
+        try:
+            self._resume_start(checkpoint_path, weights_only=weights_only)
+        except Exception as error:  # noqa: BLE001 - raised below, where the run is new and it counts
+            self._path_error = error
+            self._trainer._checkpoint_connector._loaded_checkpoint = {}
+
+    def _on_resume_end(self) -> None:
+        trainer = self._trainer
+        path = trainer._checkpoint_connector._ckpt_path
+        self._resume_end()
+        self._state = state = TrainerState(trainer, self._package)
+        optimizers = {f"optimizer_{n}": one for n, one in enumerate(trainer.optimizers)}
+        self._ck.track(model=trainer.lightning_module, lightning=state, **optimizers)
+        try:
+            self._step = self._ck.resume()
+        except (SystemExit, RunTaken):
+            self._leave()
+        self._ck.__enter__()
+        self._is_inside = True
+        self._resumed, state.resumed = state.resumed, None
+        if self._resumed is None:
+            if self._path_error is not None:
+                raise self._path_error
+            return
+        if path:
+            log.warning("ckpt_path=%r is passed over: the run goes on from step %d", path, self._step)
+        self._chance = rng.capture()
+        trainer.num_sanity_val_steps = 0
+        lightning_state.warn_of_missing_files(trainer)
+        at = At(self._resumed["at"])
+        state.at = at
+        if at in (At.EPOCH, At.END):
+            lightning_state.stand_between_epochs(trainer)
+        if at in (At.EPOCH, At.EVALUATION):
+            # It may have been the last epoch, of which the end is still to come.
+            self._lift()
+        else:
+            trainer.should_stop = self._resumed["should_stop"]
+
+    def _lift(self) -> None:
+        """Let the loops begin although training may have reached its end: something is left to do."""
+        fit_loop = self._trainer.fit_loop
+        self._limits = fit_loop.epoch_loop.max_steps, fit_loop.max_epochs
+        fit_loop.epoch_loop.max_steps = fit_loop.max_epochs = -1
+
+    def _put_limits_back(self) -> None:
+        fit_loop = self._trainer.fit_loop
+        fit_loop.epoch_loop.max_steps, fit_loop.max_epochs = self._limits
+
+    def _on_register_signal_handlers(self) -> None:
+        self._trainer._signal_connector.received_sigterm = False
+        log.info("Lightning's handling of SIGTERM and its requeueing under Slurm are off: spotwatch's are on")
+
+    def _on_loaders(self) -> None:
+        combined = self._trainer.fit_loop._combined_loader
+        self._load_states()
+        combined._flattened = [one if isinstance(one, Source) else Source(one) for one in combined.flattened]
+        resumed = self._resumed
+        if resumed is not None and resumed["at"] in (At.BATCH, At.EVALUATION):
+            for source, state in zip(combined.flattened, resumed["sources"], strict=True):
+                source.resume(state)
+        elif resumed is not None:
+            for source, state in zip(combined.flattened, resumed["sources"], strict=False):
+                source.begin_epoch(state)
+
+    def _on_run_start(self) -> None:
+        if self._resumed is not None and self._resumed["at"] == At.EPOCH:
+            self._put_limits_back()
+            self._trainer.should_stop = self._resumed["should_stop"]
+        self._run_start()
+
+    def _on_epoch_start(self) -> None:
+        resumed = self._resumed
+        if resumed is not None and resumed["at"] not in (At.BATCH, At.EVALUATION):
+            self._resumed = None
+            fit_loop = self._trainer.fit_loop
+            fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
+            self._put_values_back(resumed)
+            for source, state in zip(fit_loop._combined_loader.flattened, resumed["sources"], strict=False):
+                source.put_back_generators(state)
+            rng.restore(self._chance)
+        self._epoch_start()
+
+    def _on_reset(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is None:
+            self._reset()
+            return
+        trainer = self._trainer
+        fit_loop = trainer.fit_loop
+        with warnings.catch_warnings():
+            # Its loader is resumable: ours is around it.
+            warnings.filterwarnings("ignore", message=r"You're resuming from a checkpoint that ended before")
+            self._reset()
+        fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
+        iterator = fit_loop._combined_loader._iterator
+        if hasattr(iterator, "_consumed"):
+            iterator._consumed = list(resumed["consumed"])
+        self._put_values_back(resumed)
+        if resumed["at"] == At.BATCH:
+            lightning_state.stand_in_epoch(trainer)
+        else:
+            self._put_limits_back()
+            lightning_state.stand_before_evaluation(trainer)
+            lightning_state.put_gradients_back(trainer, resumed["gradients"])
+            fit_loop.epoch_loop.advance = lambda _: self._skip_batch(resumed)
+        rng.restore(self._chance)
+
+    def _skip_batch(self, resumed: dict[str, Any]) -> None:
+        """Train no batch, once: the evaluation after the last one comes first."""
+        del self._trainer.fit_loop.epoch_loop.advance
+        self._trainer.should_stop = resumed["should_stop"]
+
+    def _put_values_back(self, resumed: dict[str, Any]) -> None:
+        trainer = self._trainer
+        lightning_values.restore(trainer, resumed["values"], self._package)
+        trainer._last_val_time = time.monotonic() - resumed["validated"]
+        self._seen = resumed["values"]
+
+    # The ends of steps, epochs and training.
+
+    def _on_batch_end(self, data_fetcher: Any) -> None:
+        self._batch_end(data_fetcher)
+        epoch_loop = self._trainer.fit_loop.epoch_loop
+        # What is after an epoch belongs to its last step.
+        if not epoch_loop.done and not epoch_loop._should_accumulate():
+            self._boundary(At.BATCH)
+
+    def _on_epoch_end(self) -> None:
+        self._epoch_end()
+        self._boundary(At.EPOCH)
+
+    def _boundary(self, at: At) -> None:
+        step = self._trainer.global_step
+        if not self._is_inside or (at is At.BATCH and step == self._step):
+            return  # where the model steps by itself, it may be accumulating gradients
+        self._step, self._at = step, at
+        if self._state is not None:
+            self._state.at = at
+        if self._ck.step(step):
+            self._leave()
+
+    def _on_run_end(self) -> None:
+        self._run_end()
+        if self._state is not None:
+            self._state.at = At.END
+        if self._is_inside:
+            self._ck.step(self._step)
+        self.finish()
+        if self._ck.exit_code != FINISHED:
+            self._leave()
+
+    # Evaluations.
+
+    def _on_evaluate(self) -> Any:
+        trainer = self._trainer
+        if not self._is_inside:
+            return self._evaluate()
+        if trainer.sanity_checking:
+            return self._check_sanity()
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        seen = vars(self).pop("_seen", None)
+        loop.setup_data()
+        if seen is not None:
+            lightning_values.restore_seen(trainer, seen)
+        while True:
+            self._before = before = Before(trainer)
+            try:
+                self._begin_agreeing()
+                return self._evaluate()
+            except BrokenOff:
+                self._before = None
+                before.undo()
+                self._stop_before_evaluation()
+            finally:
+                self._before = None
+
+    def _check_sanity(self) -> Any:
+        self._before = Before(self._trainer)
+        try:
+            self._begin_agreeing()
+            return self._evaluate()
+        except BrokenOff as told:
+            log.warning("a stop is in force before the first step: nothing is saved")
+            self.fail(told)
+            self._leave()
+        finally:
+            self._before = None
+
+    def _begin_agreeing(self) -> None:
+        """Find out in how many batches of this evaluation the ranks can agree, and whether to begin it."""
+        trainer = self._trainer
+        batches = sum(trainer.fit_loop.epoch_loop.val_loop.max_batches)
+        least = batches
+        if trainer.world_size > 1:
+            import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
+
+            total = torch.tensor(float(batches), device=trainer.strategy.root_device)
+            least = float(trainer.strategy.reduce(total, reduce_op="min"))
+        self._batches_to_agree_in = least
+        if self._is_told():
+            raise BrokenOff
+
+    def _is_told(self) -> bool:
+        told = self._ck.poll()
+        if self._trainer.world_size > 1:
+            told = self._trainer.strategy.reduce_boolean_decision(told, all=False)
+        return told
+
+    def evaluation_begins(self) -> None:
+        """Note that the hooks of its beginning have been called."""
+        if self._before is not None:
+            self._before.begun()
+
+    def evaluated_batch(self) -> None:
+        """Break the evaluation off where a stop is in force, on all ranks at the same batch."""
+        if self._before is None or self._batches_to_agree_in <= 0:
+            return
+        self._batches_to_agree_in -= 1
+        if self._is_told():
+            raise BrokenOff
+
+    def _stop_before_evaluation(self) -> None:
+        self._state.at = At.EVALUATION
+        for _ in range(_MOST_CALLS):
+            if self._ck.step(self._trainer.global_step):
+                self._leave()
+        log.info("the stop was called off: the evaluation begins again")
+
+    # The ways out.
+
+    def _leave(self) -> None:
+        """Leave fit as Lightning leaves it when it is done: torn down, loggers closed, nothing failed."""
+        self.finish()
+        trainer, teardown = self._trainer, self._trainer._teardown
+        code = self._ck.exit_code
+
+        def tear_down() -> None:
+            del trainer._teardown
+            teardown()
+            if self._exits:
+                trainer.state.status = type(trainer.state.status)("interrupted")
+                raise SystemExit(code)
+
+        trainer._teardown = tear_down
+        exceptions = importlib.import_module(f"{self._package}.utilities.exceptions")
+        raise exceptions._TunerExitException
+
+    def finish(self) -> None:
+        """Leave the run, if it was not left: what is not saved is saved."""
+        self._uninstall()
+        if self._is_inside:
+            self._is_inside = False
+            self._ck.__exit__(None, None, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Leave the run because of an exception."""
+        self._uninstall()
+        if self._is_inside:
+            self._is_inside = False
+            self._ck.__exit__(type(error), error, error.__traceback__)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which trainers can be made safe, and what keeps the others from it.
+
+It changes nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version
+from typing import Any
+
+from spotwatch.errors import ConfigError
+
+_STRATEGIES = {
+    "DeepSpeedStrategy": "its state is in files of its own; use ModelParallelStrategy (FSDP2) or ddp",
+    "FSDPStrategy": "FSDP1 cannot be saved; use ModelParallelStrategy (FSDP2)",
+    "SingleDeviceXLAStrategy": "XLA was never tried",
+    "XLAStrategy": "XLA was never tried",
+}
+_CALLBACKS = {
+    "BatchSizeFinder": "find the batch size first, with a Trainer that has no SpotwatchCallback",
+    "LearningRateFinder": "find the learning rate first, with a Trainer that has no SpotwatchCallback",
+    "StochasticWeightAveraging": (
+        "it swaps schedulers and counts epochs in ways that do not come back; use EMAWeightAveraging, or "
+        "WeightAveraging"
+    ),
+}
+_HOOKED = {
+    "_checkpoint_connector": {"resume_start": ("checkpoint_path", "weights_only"), "resume_end": ()},
+    "_signal_connector": {"register_signal_handlers": ()},
+    "fit_loop": {
+        "_load_combined_loader_states": (),
+        "on_run_start": (),
+        "on_advance_start": (),
+        "on_advance_end": (),
+        "on_run_end": (),
+    },
+    "fit_loop.epoch_loop": {"reset": (), "advance": ("data_fetcher",), "on_advance_end": ("data_fetcher",)},
+    "fit_loop.epoch_loop.val_loop": {"run": (), "setup_data": (), "teardown": ()},
+    "": {"_teardown": ()},
+}
+"""What is replaced on the instances, with its parameters."""
+
+
+def refuse(trainer: Any, module: Any, ours: list[Any]) -> None:
+    """Raise for everything at once that does not fit.
+
+    Args:
+        trainer: whose strategy was connected, and nothing set up.
+        module: the model.
+        ours: all callbacks of ours.
+
+    Raises:
+        ConfigError: the message says what to do.
+    """
+    problems = [
+        f"strategy {name}: {why}" for name, why in _STRATEGIES.items() if _is_a(trainer.strategy, name)
+    ]
+    problems += [
+        f"callback {name}: {why}"
+        for name, why in _CALLBACKS.items()
+        if any(_is_a(one, name) for one in trainer.callbacks)
+    ]
+    if _is_a(trainer.strategy.launcher, "_MultiProcessingLauncher"):
+        problems.append("strategy ddp_spawn, ddp_fork or ddp_notebook: use strategy='ddp', or torchrun")
+    if "dataloader_iter" in inspect.signature(module.training_step).parameters:
+        problems.append(
+            "training_step(dataloader_iter): take batches, or Lightning cannot say how many it has had"
+        )
+    if len(ours) > 1:
+        problems.append(f"{len(ours)} SpotwatchCallbacks: give the Trainer one")
+    if problems:
+        raise ConfigError(*problems)
+    _check_hooked(trainer)
+
+
+def _check_hooked(trainer: Any) -> None:
+    missing = []
+    for path, names in _HOOKED.items():
+        owner = trainer
+        for part in path.split(".") if path else ():
+            owner = getattr(owner, part, None)
+        for name, parameters in names.items():
+            found = getattr(owner, name, None)
+            if found is None or not _takes(found, parameters):
+                missing.append(".".join(part for part in (path, name) if part))
+    if missing:
+        package = type(trainer).__mro__[-2].__module__.partition(".")[0]
+        raise ConfigError(
+            f"{package} {version(package)} has changed {', '.join(missing)}, which saving needs: use one of "
+            f"the versions that docs/integrations/lightning.md names"
+        )
+
+
+def _takes(method: Any, parameters: tuple[str, ...]) -> bool:
+    signature = inspect.signature(method)
+    try:
+        signature.bind(*parameters)
+    except TypeError:
+        return False
+    named = [one for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return tuple(one.name for one in named) == parameters
+
+
+def _is_a(thing: object, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(thing).__mro__)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: SLF001 - Lightning gives these values no public name, and saves them nowhere
+"""What Lightning counts and leaves out of its checkpoints: logged averages, metrics, what loggers were told.
+
+Each is turned into plain values and back. It knows neither when to save nor where the loop stands.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_META = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
+_FORGOTTEN = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
+"""What ModelCheckpoint does not put into its own state, and needs to know what it has saved."""
+
+
+def capture(trainer: Any) -> dict[str, Any]:
+    """Return the values as they are now; tensors are not copied."""
+    epoch_loop = trainer.fit_loop.epoch_loop
+    connector = trainer._logger_connector
+    return {
+        "results": {key: _result(value) for key, value in epoch_loop._results.items()},
+        "metrics": {name: _metric(metric) for name, metric in _metrics(trainer.lightning_module)},
+        "logged": {
+            "logged": dict(connector._logged_metrics),
+            "callback": dict(connector._callback_metrics),
+            "bar": dict(connector._progress_bar_metrics),
+            "first": connector._first_loop_iter,
+            "fx": connector._current_fx,
+        },
+        "seen": dict(epoch_loop.val_loop._seen_batches_per_dataloader),
+        "forgotten": {
+            one.state_key: {name: getattr(one, name) for name in _FORGOTTEN if hasattr(one, name)}
+            for one in trainer.checkpoint_callbacks
+        },
+    }
+
+
+def restore(trainer: Any, state: dict[str, Any], package: str) -> None:
+    """Put the values back; those that a new epoch or evaluation resets must come after that.
+
+    Args:
+        trainer: whose results are empty.
+        state: from `capture`.
+        package: `lightning.pytorch` or `pytorch_lightning`.
+    """
+    module = trainer.lightning_module
+    results = trainer.fit_loop.epoch_loop._results
+    results.clear()
+    for key, value in state["results"].items():
+        results[key] = _new_result(trainer, value, package)
+    restore_metrics(module, state["metrics"])
+    connector, logged = trainer._logger_connector, state["logged"]
+    connector._logged_metrics = dict(logged["logged"])
+    connector._callback_metrics = dict(logged["callback"])
+    connector._progress_bar_metrics = dict(logged["bar"])
+    connector._first_loop_iter = logged["first"]
+    connector._current_fx = logged["fx"]
+    for one in trainer.checkpoint_callbacks:
+        for name, value in state["forgotten"].get(one.state_key, {}).items():
+            setattr(one, name, value)
+
+
+def restore_seen(trainer: Any, state: dict[str, Any]) -> None:
+    """Go on with the numbers under which the steps of evaluations are logged; its data must be set up."""
+    trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader.update(state["seen"])
+
+
+def restore_metrics(module: Any, state: dict[str, Any]) -> None:
+    """Let the metrics of a model hold what they held."""
+    for name, metric in _metrics(module):
+        if name in state:
+            for key, value in state[name]["state"].items():
+                setattr(metric, key, _on(metric.device, value))
+            metric._update_count = state[name]["count"]
+            metric._computed = _on(metric.device, state[name]["computed"])
+            metric._forward_cache = _on(metric.device, state[name]["last"])
+
+
+def copied(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of metrics that what goes on does not change."""
+    return {name: {key: _copied(value) for key, value in one.items()} for name, one in state.items()}
+
+
+def _on(device: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _on(device, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_on(device, one) for one in value]
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    return value.clone() if hasattr(value, "clone") else value
+
+
+def _metrics(module: Any) -> list[tuple[str, Any]]:
+    """Return the torchmetrics in a model, by name, without importing torchmetrics."""
+    return [
+        (name, part)
+        for name, part in module.named_modules()
+        if any(
+            kind.__module__ == "torchmetrics.metric" and kind.__name__ == "Metric"
+            for kind in type(part).__mro__
+        )
+    ]
+
+
+def _metric(metric: Any) -> dict[str, Any]:
+    return {
+        "state": dict(metric.metric_state),
+        "count": metric._update_count,
+        "computed": metric._computed,
+        "last": metric._forward_cache,
+    }
+
+
+def _result(result: Any) -> dict[str, Any]:
+    meta = result.meta
+    state = {key: getattr(result, key) for key in ("value", "cumulated_batch_size") if hasattr(result, key)}
+    if not result.is_tensor:
+        state.pop("value", None)  # a metric of the model's, which is saved as such
+    return {
+        "meta": {name: getattr(meta, name) for name in _META},
+        "reduce_fx": meta.reduce_fx.__name__,
+        "dataloader_idx": meta.dataloader_idx,
+        "metric_attribute": meta.metric_attribute,
+        "sync": {"_should": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only},
+        "is_tensor": result.is_tensor,
+        "is_seen": hasattr(result, "value"),
+        "state": state,
+        "count": result._update_count,
+        "computed": result._computed,
+        "last": result._forward_cache,
+        "has_reset": result.has_reset,
+    }
+
+
+def _new_result(trainer: Any, value: dict[str, Any], package: str) -> Any:
+    made = importlib.import_module(f"{package}.trainer.connectors.logger_connector.result")
+    meta = made._Metadata(
+        **value["meta"],
+        reduce_fx=value["reduce_fx"],
+        dataloader_idx=value["dataloader_idx"],
+        metric_attribute=value["metric_attribute"],
+    )
+    meta.sync = made._Sync(fn=trainer.strategy.reduce, **value["sync"])
+    result = made._ResultMetric(meta, value["is_tensor"])
+    for key, one in value["state"].items():
+        setattr(result, key, one)
+    if not value["is_tensor"] and value["is_seen"]:
+        result.value = trainer.lightning_module.get_submodule(value["metric_attribute"])
+    result._update_count, result._computed = value["count"], value["computed"]
+    result._forward_cache, result.has_reset = value["last"], value["has_reset"]
+    return result

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lives of a Lightning run, each forked from one process that has imported Lightning.
+
+`lightning_run.py` reads requests, a line of JSON each, and forks a life for each: it trains a small model as
+the request says, notes every step, evaluation and logged value, and does to itself, at the step named, what a
+daemon, a machine or a kernel would. The request's status file tells how it has ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch
+import pytorch_lightning
+import torch
+import torchdata.stateful_dataloader
+import torchmetrics
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+
+from spotwatch.model import Do
+from spotwatch.train import Checkpointer, ResumableLoader
+from spotwatch.train.integrations.lightning import SpotwatchCallback
+from tests.train.conftest import Daemon
+from tests.train.integrations.lives import note
+
+PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
+
+
+class Noisy(Dataset[Any]):
+    """Samples by number, each a little different every time it is read."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, n: int) -> Any:
+        return torch.tensor([n, n * n % 7, 1.0, -n]) / self.length + torch.randn(4) * 0.1, n
+
+
+class Stream(IterableDataset[Any]):
+    """Samples one after the other."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Any:
+        for n in range(self.length):
+            yield torch.tensor([n, 1.0, -1.0, n % 5]) / self.length, n
+
+
+def loader(case: dict[str, Any]) -> Any:
+    """Return the training data as the case has it."""
+    kind, workers = case.get("loader", "plain"), case.get("workers", 0)
+    samples = case.get("samples", 24)
+    options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
+    if workers:
+        options["persistent_workers"] = case.get("persistent", False)
+    match kind:
+        case "plain":
+            return DataLoader(Noisy(samples), shuffle=True, **options)
+        case "generator":
+            own = torch.Generator().manual_seed(5)
+            return DataLoader(Noisy(samples), sampler=RandomSampler(Noisy(samples), generator=own), **options)
+        case "resumable":
+            return ResumableLoader(Noisy(samples), 4, shuffle=True, seed=3, num_workers=workers)
+        case "stateful":
+            return torchdata.stateful_dataloader.StatefulDataLoader(Noisy(samples), shuffle=True, **options)
+        case "stream":
+            return DataLoader(Stream(samples), **options)
+        case "two":
+            return {
+                "long": DataLoader(Noisy(samples), shuffle=True, **options),
+                "short": DataLoader(Noisy(8), shuffle=True, **options),
+            }
+    raise AssertionError(kind)
+
+
+def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - the case is all over it
+    """Train, from wherever the run stands, to its end or to a stop."""
+    pl: Any = PACKAGES[case.get("package", "lightning")]
+    rank = int(os.environ.get("RANK", "0"))
+    runtime_dir = os.environ["SPOTWATCH_RUNTIME_DIR"]
+    tell = case.get("tell", {})
+
+    def say(**what: Any) -> None:
+        note(f"{trace}.{rank}" if "RANK" in os.environ else trace, **what)
+
+    def be_told(place: str, module: Any) -> None:
+        at = (place, module.trainer.global_step, rank)
+        if at != (tell.get("in"), tell.get("step"), tell.get("rank", 0)):
+            return
+        tell["in"] = None
+        if tell["how"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif tell["how"] == "term":
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            daemon = Daemon(Path(runtime_dir))
+            if tell["how"] == "flush":
+                daemon.flag(1)
+            daemon.order(Do(tell["how"]), 1)
+            wait(lambda: ck._link.orders.flush if tell["how"] == "flush" else ck.poll())
+
+    class Model(pl.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
+            )
+            self.metric = torchmetrics.MeanMetric()
+            self.hand = torchmetrics.SumMetric()
+            self.automatic_optimization = not case.get("manual")
+            self.waits = 0
+            self.save_hyperparameters({"kind": Model, "width": 8} if case.get("hyper") else {})
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, n = batch["long"] if isinstance(batch, dict) else batch
+            be_told("step", self)
+            loss = (self.layers(x).squeeze(1) - n / 24).square().mean()
+            if isinstance(batch, dict):
+                loss = loss + 0.1 * self.layers(batch["short"][0]).mean()
+            self.log("loss", loss, on_step=True, on_epoch=True, batch_size=4)
+            self.metric(loss.detach())
+            self.hand.update(loss.detach())
+            self.log("metric", self.metric, on_epoch=True, on_step=False, batch_size=4)
+            self.last = n.tolist(), loss.item().hex()
+            if not self.automatic_optimization:
+                self.manual_backward(loss)
+                self.waits += 1
+                if self.waits % 2 == 0:  # gradients of two batches
+                    for optimizer in self.optimizers():
+                        optimizer.step()
+                        optimizer.zero_grad()
+            return loss
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            lr = self.trainer.optimizers[0].param_groups[0]["lr"]
+            say(
+                step=self.trainer.global_step,
+                batch=self.trainer.fit_loop.total_batch_idx,
+                had=self.last,
+                lr=lr,
+            )
+            be_told("batch", self)
+
+        def on_train_epoch_start(self) -> None:
+            say(epoch=self.trainer.current_epoch, draw=torch.rand(1).item())
+
+        def on_train_epoch_end(self) -> None:
+            say(over=self.trainer.current_epoch, hand=self.hand.compute().item().hex())
+            self.hand.reset()
+            be_told("epoch", self)
+
+        def on_train_end(self) -> None:
+            say(end=self.trainer.global_step)
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 1:
+                be_told("sanity" if self.trainer.sanity_checking else "validation", self)
+            x, n = batch
+            noise = torch.rand(1)
+            self.log("val", (self.layers(x).squeeze(1) - n / 24).square().mean() + noise, batch_size=4)
+
+        def on_validation_end(self) -> None:
+            if not self.trainer.sanity_checking:
+                say(evaluated=self.trainer.global_step, draw=torch.rand(1).item())
+
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            if case.get("hooks"):
+                checkpoint["mine"] = {"waits": self.waits}
+            if case.get("unsafe"):
+                checkpoint["mine"] = {"model": Model}
+
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            if case.get("hooks"):
+                self.waits = checkpoint["mine"]["waits"]
+                say_quietly(loaded=sorted(checkpoint))
+
+        def configure_optimizers(self) -> Any:
+            one = torch.optim.AdamW(self.parameters(), lr=0.01)
+            if case.get("manual"):
+                return [one, torch.optim.SGD(self.layers[0].parameters(), lr=0.001)]
+            if case.get("plateau"):
+                scheduler: Any = torch.optim.lr_scheduler.ReduceLROnPlateau(one, patience=0, factor=0.5)
+                return [one], [{"scheduler": scheduler, "monitor": "val", "interval": "epoch"}]
+            scheduler = torch.optim.lr_scheduler.StepLR(one, step_size=3, gamma=0.8)
+            return [one], [{"scheduler": scheduler, "interval": "step"}]
+
+    def say_quietly(**what: Any) -> None:
+        note(f"{trace}.quiet", **what)
+
+    class Recorder(pl.loggers.logger.Logger):  # type: ignore[misc]
+        name, version = "recorder", 0
+
+        def log_hyperparams(self, *_: Any, **__: Any) -> None: ...
+
+        def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+            say(log={key: float(value).hex() for key, value in metrics.items()}, at=step)
+
+        def finalize(self, status: str) -> None:
+            say_quietly(finalized=status)
+
+    pl.seed_everything(case.get("seed", 1), workers=True, verbose=False)
+    ck = Checkpointer(
+        store,
+        run_id="run",
+        **{"every_seconds": 1000, "patience_seconds": 0.0, "blocking": True, **case.get("ck", {})},
+    )
+    mine = SpotwatchCallback(ck, exits=case.get("exits", True))
+    callbacks: list[Any] = [mine]
+    if case.get("early"):
+        callbacks.append(pl.callbacks.EarlyStopping("val", patience=1, min_delta=0.3))
+    if case.get("ema"):
+        callbacks.append(pl.callbacks.EMAWeightAveraging(decay=0.9))
+    if case.get("saves"):
+        folder = f"{store}-files-{case['life']}" if case["saves"] == "own" else f"{store}-files"
+        callbacks.append(pl.callbacks.ModelCheckpoint(folder, monitor="val", save_top_k=2, save_last=True))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        callbacks=callbacks,
+        logger=Recorder(),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=f"{store}-root",
+        **{
+            "max_epochs": 3,
+            "log_every_n_steps": 2,
+            "num_sanity_val_steps": 1,
+            "devices": 1,
+            "enable_checkpointing": bool(case.get("saves")),
+            "limit_val_batches": 3,
+            **case.get("trainer", {}),
+        },
+    )
+    validation = DataLoader(Noisy(12), batch_size=4)
+    path = {"ckpt_path": case["path"]} if "path" in case else {}
+    try:
+        trainer.fit(Model(), loader(case), None if case.get("unchecked") else validation, **path)
+    finally:
+        say_quietly(exit_code=ck.exit_code, status=str(trainer.state.status), life=case["life"])
+    if case.get("raises_after"):
+        raise SystemExit(ck.exit_code)
+
+
+def wait(condition: Any) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError("not in time")
+        time.sleep(0.01)
+
+
+def run(request: dict[str, Any]) -> int:
+    """Be a life; return its status."""
+    os.setsid()
+    out = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.environ.update(request["environ"])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        life(request["case"], request["store"], request["trace"])
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:  # noqa: BLE001 - a child must never return into the server
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def answer(line: str) -> None:
+    """Tell the tests."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Serve requests until there are none, and tell how each life ends."""
+    torch.set_num_threads(1)
+    importlib.import_module("torch.distributed.checkpoint")
+    importlib.import_module("torch.distributed.fsdp")
+    logging.basicConfig(level=logging.INFO)
+    warnings.simplefilter("ignore")
+    waiting: dict[int, str] = {}
+    answer("ready")
+    while True:
+        if select.select([sys.stdin], [], [], 0.02)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            request = json.loads(line)
+            pid = os.fork()
+            if pid == 0:
+                status = run(request)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+            waiting[pid] = request["status"]
+            answer(str(pid))
+        for pid in list(waiting):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                Path(waiting.pop(pid)).write_text(str(os.waitstatus_to_exitcode(status)))
+
+
+if __name__ == "__main__":
+    main()

@@ -55,7 +55,8 @@ class Delivery:
         """
         p = self._p
         in_force = p.handshake.order_in_force()
-        seq = 1 + max(p.ledger.state.highest_seq, in_force.seq if in_force else 0, p.trainers.highest_seq())
+        seen = handshake.believable(in_force.seq) if in_force else 0
+        seq = 1 + max(p.ledger.state.highest_seq, seen, p.trainers.highest_seq())
         if in_force is not None and self._is_forgotten(in_force, step):
             # The very stop that an earlier life gave, whose row was lost: it keeps its number.
             seq = self.stopper.replayed_seq = in_force.seq
@@ -69,7 +70,8 @@ class Delivery:
         """Tell whether the files hold `step` already, though the journal does not."""
         is_same = step.do is Do.STOP is in_force.do and in_force.id in step.case_ids
         is_of_this_boot = in_force.boot_id == self._p.clock.boot_id
-        return is_same and is_of_this_boot and in_force.seq > self._p.ledger.state.highest_seq
+        is_unknown = handshake.believable(in_force.seq) > self._p.ledger.state.highest_seq
+        return is_same and is_of_this_boot and is_unknown
 
     async def tell(self, order: Order) -> None:
         """Tell whoever has not been told of `order`; harmless when everybody has."""

@@ -32,10 +32,17 @@ EXIT_DURABLE = 75
 FRESH_SECONDS = 15.0
 """A status older than this belongs to a trainer that is gone or hangs."""
 MAX_STATUS_FILES = 64
-MAX_SEQ = 2**53
+MAX_SEQ = 2**53 - 1
+"""The largest number of an order: beyond it readers of JSON round, and two orders would look the same."""
+MAX_HEARD_SEQ = 2**52
+"""A file that mentions a higher number does not raise the next one, so that room is always left."""
 MAX_SECONDS = 30 * 86400.0
+_SLOWEST_STEPS_PER_SECOND = 1 / MAX_SECONDS
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
+"""What lies outside is no moment: a zero time (year 1, as Go writes one that was never set), or a whim."""
 MAX_SIZE_BYTES = 2**60
 
+_MISREADINGS = (ValueError, TypeError, OverflowError, RecursionError)
 PHASES = frozenset(
     {"resuming", "waiting", "training", "seen", "staged", "uploading", "durable", "failed", "finished"}
 )
@@ -74,9 +81,13 @@ class Order:
         Raises:
             HandshakeError: it is no order of a version that we know.
         """
-        row = _object(body)
-        deadline = row.get("deadline")
         try:
+            row = _object(body)
+            deadline = row.get("deadline")
+            seq = row.get("seq")
+            if isinstance(seq, int | float) and seq > MAX_SEQ:
+                # Clamped it would be the number of other orders too.
+                raise HandshakeError("its seq is beyond 2**53 - 1, so that it is no order's number")
             return cls(
                 boot_id=_text(row, "boot_id"),
                 seq=_whole(row, "seq", MAX_SEQ),
@@ -86,7 +97,7 @@ class Order:
                 provider=_text(row, "provider"),
                 why=_text(row, "why"),
             )
-        except (ValueError, TypeError) as error:
+        except _MISREADINGS as error:
             raise HandshakeError(f"not an order: {error}") from error
 
 
@@ -168,27 +179,30 @@ class Status:
         Raises:
             HandshakeError: it is no status of a version that we know.
         """
-        row = _object(body)
-        saved = row.get("saved") or {}
-        if not isinstance(saved, dict):
-            raise HandshakeError("not a status: 'saved' is no object")
-        phase = _text(row, "phase")
-        if phase not in PHASES:
-            raise HandshakeError(f"not a status: unknown phase {phase[:40]!r}")
-        eta, code = row.get("eta_seconds"), row.get("exit_code")
         try:
+            row = _object(body)
+            saved = row.get("saved") or {}
+            if not isinstance(saved, dict):
+                raise HandshakeError("not a status: 'saved' is no object")
+            phase = _text(row, "phase")
+            if phase not in PHASES:
+                raise HandshakeError(f"not a status: unknown phase {phase[:40]!r}")
+            at = _read_moment(row.get("at"))
+            if at is None:
+                raise HandshakeError("not a status: 'at' is no moment of a trainer that lives")
+            eta, code = row.get("eta_seconds"), row.get("exit_code")
             return cls(
                 run_id=_text(row, "run_id"),
                 pid=_whole(row, "pid", 2**22),
-                at=from_rfc3339(_text(row, "at")),
+                at=at,
                 phase=phase,
                 world_size=max(1, _whole(row, "world_size", 2**20)),
                 step=_whole(row, "step", MAX_SEQ),
-                steps_per_second=_real(row, "steps_per_second", 1e6),
+                steps_per_second=_rate(row),
                 step_at=_read_moment(row.get("step_at")),
-                seq=_whole(row, "seq", MAX_SEQ),
+                seq=_heard_seq(row),
                 saved=Saved(
-                    seq=_whole(saved, "seq", MAX_SEQ),
+                    seq=_heard_seq(saved),
                     step=_whole(saved, "step", MAX_SEQ),
                     at=_read_moment(saved.get("at")),
                     url=_text(saved, "url"),
@@ -202,7 +216,7 @@ class Status:
                 exit_code=None if code is None else _whole(row, "exit_code", 255),
                 owner_uid=owner_uid,
             )
-        except (ValueError, TypeError) as error:
+        except _MISREADINGS as error:
             raise HandshakeError(f"not a status: {error}") from error
 
 
@@ -236,6 +250,8 @@ def read_statuses(runtime_dir: Path, *, owners: Collection[int]) -> tuple[list[S
             statuses.append(Status.from_bytes(body, owner_uid=uid))
         except HandshakeError as error:
             refused.append(f"{path.name[:80]}: {error}")
+        except Exception as error:  # noqa: BLE001 - one file, whatever is in it, must not hide the others
+            refused.append(f"{path.name[:80]}: {type(error).__name__}: {error}")
     return statuses, refused
 
 
@@ -258,9 +274,8 @@ def _object(body: bytes) -> dict[str, Any]:
         raise HandshakeError(f"expected an object, found {type(row).__name__}")
     version = row.get("version")
     if version != VERSION:
-        raise HandshakeError(
-            f"version {str(version)[:40]} is not {VERSION}; daemon and trainer need the same"
-        )
+        shown = version if isinstance(version, str | int | float | None) else type(version).__name__
+        raise HandshakeError(f"version {str(shown)[:40]} is not {VERSION}; daemon and trainer need the same")
     return row
 
 
@@ -271,6 +286,23 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise HandshakeError(f"{key!r} is no text")
     return value[:1000]
+
+
+def believable(seq: int) -> int:
+    """Return `seq` as far as it may raise the number of the next order; 0 for one that nobody ever gave."""
+    return seq if seq <= MAX_HEARD_SEQ else 0
+
+
+def _heard_seq(row: Mapping[str, Any]) -> int:
+    """Return the order that a trainer speaks of; 0 where no order can have that number."""
+    seq = _whole(row, "seq", MAX_SEQ + 1)
+    return seq if seq <= MAX_SEQ else 0
+
+
+def _rate(row: Mapping[str, Any]) -> float:
+    """Return the steps per second; 0, unknown, where one step would take over thirty days."""
+    rate = _real(row, "steps_per_second", 1e6)
+    return rate if rate >= _SLOWEST_STEPS_PER_SECOND else 0.0
 
 
 def _whole(row: Mapping[str, Any], key: str, most: int) -> int:
@@ -297,5 +329,6 @@ def _read_moment(text: object) -> datetime | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise HandshakeError(f"{str(text)[:40]!r} is no time")
-    return from_rfc3339(text)
+        raise HandshakeError(f"a {type(text).__name__} is no time")
+    moment = from_rfc3339(text)
+    return moment if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None

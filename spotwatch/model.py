@@ -203,12 +203,16 @@ def from_rfc3339(text: str) -> datetime:
     """Return the aware UTC moment that `text` names.
 
     Raises:
-        ValueError: it is no RFC 3339 time, or it has no zone.
+        ValueError: it is no RFC 3339 time, it has no zone, or lies in UTC before year 1 or after year 9999.
+        TypeError: it is no text.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"time {text!r} has no zone; write Z or +00:00")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"time {text!r} is beyond the calendar") from error
 
 
 def _plain(value: object) -> JSON:

@@ -45,6 +45,7 @@ class Runner:
         self._orphan_until = parts.clock.monotonic() + ORPHAN_SECONDS
         self._acting = asyncio.Lock()
         self._failed_with = ""
+        self._unheard_with = ""
         self._failing_since: float | None = None
         self.delivery = Delivery(parts)
         self.plan = Plan()
@@ -97,7 +98,7 @@ class Runner:
     async def _tick(self) -> None:
         p = self._p
         p.trainers.look()
-        await self.delivery.collect()
+        await self._collect()
         p.ledger.check_ends()
         await self._lift_if_over()
         self.plan = self._make_plan()
@@ -109,6 +110,18 @@ class Runner:
             await self.delivery.go_on()
         await self._release()
         self._tell_what_is()
+
+    async def _collect(self) -> None:
+        """Hear the answers; an error there, told once per change, keeps no step from being carried out."""
+        try:
+            await self.delivery.collect()
+        except Exception as error:  # noqa: BLE001 - a stop must go out
+            text = f"{type(error).__name__}: {error}"
+            if text != self._unheard_with:
+                self._unheard_with = text
+                self._p.ledger.record("unexpected", error=f"trainers' answers: {text}", exception=error)
+        else:
+            self._unheard_with = ""
 
     async def give_overdue_stop(self) -> None:
         """Go on with a stop of an earlier life, or give one that is overdue; before the first poll."""

@@ -57,11 +57,27 @@ class Trainers:
         self._clock = clock
         self._since = clock.now()
         self._refused: list[str] = []
+        self._failed_with = ""
         self._errors: dict[str, str] = {}
         self.statuses: list[Status] = []
 
     def look(self) -> None:
-        """Read all statuses, and record the saves and failures that are new."""
+        """Read all statuses, and record the saves and failures that are new.
+
+        A look that fails is told, once per change of its error, and what was known stays: whatever lies in
+        `status/`, a stop must go out.
+        """
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 - see above
+            text = f"{type(error).__name__}: {error}"
+            if text != self._failed_with:
+                self._failed_with = text
+                self._ledger.record("unexpected", error=f"trainers' statuses: {text}", exception=error)
+        else:
+            self._failed_with = ""
+
+    def _look(self) -> None:
         self.statuses, refused = handshake.read_statuses(self._runtime_dir, owners=self._owners())
         if refused != self._refused:
             self._refused = refused
@@ -88,8 +104,9 @@ class Trainers:
         return frozenset(status.exit_code for status in self.statuses if status.at >= self._since)
 
     def highest_seq(self) -> int:
-        """Return the highest order number that any trainer has mentioned."""
-        return max((max(s.seq, s.saved.seq) for s in self.statuses), default=0)
+        """Return the highest order number that any trainer has mentioned and that can be believed."""
+        seqs = (seq for s in self.statuses for seq in (s.seq, s.saved.seq))
+        return max(map(handshake.believable, seqs), default=0)
 
     def have_seen(self, seq: int) -> bool:
         """Tell whether there are trainers and every fresh one says that it works on order `seq`."""

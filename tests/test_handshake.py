@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from datetime import timedelta
+from datetime import UTC, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotwatch import handshake
 from spotwatch.errors import HandshakeError
@@ -97,10 +100,102 @@ def test_what_is_no_status(values: dict[str, Any]) -> None:
         Status.from_bytes(changed(STATUS.to_bytes(), **values))
 
 
-def test_an_order_with_a_number_of_any_length() -> None:
-    """It is clamped, so that a next number still exists above it."""
-    order = Order.from_bytes(changed(ORDER.to_bytes(), seq=10**4000))
-    assert order.seq == handshake.MAX_SEQ
+@pytest.mark.parametrize("seq", [handshake.MAX_SEQ + 1, 1.8e18, 10**4000, float("inf")])
+def test_an_order_with_a_number_that_no_reader_keeps(seq: float) -> None:
+    """Refused: clamped, it would be the number of every later order."""
+    with pytest.raises(HandshakeError, match="seq"):
+        Order.from_bytes(changed(ORDER.to_bytes(), seq=seq))
+    assert Order.from_bytes(changed(ORDER.to_bytes(), seq=handshake.MAX_SEQ)).seq == handshake.MAX_SEQ
+
+
+@pytest.mark.parametrize("name", ["seq", "saved__seq"])
+def test_a_status_with_a_number_that_no_order_has_speaks_of_none(name: str) -> None:
+    """A time in nanoseconds, by mistake: it answers nothing, and the rest of the file counts."""
+    status = Status.from_bytes(changed(STATUS.to_bytes(), **{name: 1_764_484_000_000_000_000}))
+    assert (status.saved.seq if name == "saved__seq" else status.seq) == 0
+    assert status.step == STATUS.step
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-308, 1e-9, -1.0])
+def test_a_pace_at_which_nothing_ever_ends_is_unknown(rate: float) -> None:
+    """No division by it makes work at risk infinite."""
+    assert Status.from_bytes(changed(STATUS.to_bytes(), steps_per_second=rate)).steps_per_second == 0
+
+
+_BEYOND = ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
+_ZERO = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1969-12-31T23:59:59Z")
+
+
+@pytest.mark.parametrize("moment", _BEYOND)
+@pytest.mark.parametrize("name", ["at", "step_at", "saved__at"])
+def test_a_moment_beyond_the_calendar_is_refused(name: str, moment: str) -> None:
+    """In UTC there is no such year: the one documented error, in a status and in an order."""
+    with pytest.raises(HandshakeError, match="beyond the calendar"):
+        Status.from_bytes(changed(STATUS.to_bytes(), **{name: moment}))
+    with pytest.raises(HandshakeError, match="beyond the calendar"):
+        Order.from_bytes(changed(ORDER.to_bytes(), deadline=moment))
+
+
+@pytest.mark.parametrize("moment", _ZERO)
+def test_a_zero_time_is_no_moment(moment: str) -> None:
+    """Of a save it says that there was none; a status without a moment of its own is refused."""
+    status = Status.from_bytes(changed(STATUS.to_bytes(), step_at=moment, saved__at=moment))
+    assert (status.step_at, status.saved.at) == (None, None)
+    with pytest.raises(HandshakeError, match="'at' is no moment"):
+        Status.from_bytes(changed(STATUS.to_bytes(), at=moment))
+
+
+_VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        st.sampled_from(
+            [*_BEYOND, *_ZERO, "2026-11-29", 10**400, 2**53, 5e-324, "training", "stop", "\ud800"]
+        ),
+        st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=23, minutes=59))])).map(str),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_KEYS = (*json.loads(STATUS.to_bytes()), *json.loads(ORDER.to_bytes()))
+_SAVED_KEYS = tuple(f"saved__{key}" for key in json.loads(STATUS.to_bytes())["saved"])
+
+
+@given(
+    values=st.dictionaries(st.sampled_from(_KEYS), _VALUES, max_size=4),
+    saved=st.dictionaries(st.sampled_from(_SAVED_KEYS), _VALUES, max_size=3),
+    noise=st.binary(max_size=40),
+)
+def test_whatever_is_in_a_file_there_is_one_error(
+    values: dict[str, Any], saved: dict[str, Any], noise: bytes
+) -> None:
+    """What is read can be written and reckoned with; what cannot be read raises `HandshakeError` alone."""
+    bodies = [changed(changed(STATUS.to_bytes(), **saved), **values), changed(ORDER.to_bytes(), **values)]
+    for body in [*bodies, noise, bodies[0][: len(noise) * 9], noise + bodies[1]]:
+        for kind in (Status, Order):
+            try:
+                read = kind.from_bytes(body)
+            except HandshakeError:
+                continue
+            assert read.to_bytes()
+            if isinstance(read, Status):
+                assert read.is_fresh(EPOCH) in (True, False)
+                assert read.steps_per_second == 0 or math.isfinite(read.step / read.steps_per_second)
+
+
+def test_one_file_that_nobody_foresaw_hides_no_other(tmp_path: Path) -> None:
+    """Each is a line that names it."""
+    (tmp_path / handshake.STATUS_DIR).mkdir()
+    handshake.write_status(tmp_path, STATUS)
+    for number, moment in enumerate(_BEYOND):
+        body = changed(STATUS.to_bytes(), at=moment)
+        (tmp_path / handshake.STATUS_DIR / f"bad{number}.json").write_bytes(body)
+    statuses, refused = handshake.read_statuses(tmp_path, owners={os.geteuid()})
+    assert [status.run_id for status in statuses] == [STATUS.run_id]
+    assert [line.split(":")[0] for line in refused] == ["bad0.json", "bad1.json"]
 
 
 def test_fresh_is_fifteen_seconds_either_way() -> None:

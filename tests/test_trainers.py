@@ -279,3 +279,24 @@ def test_finished_by_themselves(tmp_path: Path, ages: list[int], phases: list[st
         assert bench.trainers.have_finished() is expected
 
     on(tmp_path, story)
+
+
+def test_a_look_that_fails_is_told_once_and_changes_nothing(tmp_path: Path) -> None:
+    """What was known stays, and the caller goes on: a stop must go out whatever is wrong with a look."""
+
+    async def story(bench: Bench) -> None:
+        is_failing = False
+
+        def owners() -> set[int]:
+            if is_failing:
+                raise ZeroDivisionError("no owners")
+            return bench.owners
+
+        trainers = Trainers(tmp_path, owners=owners, ledger=bench.ledger, clock=bench.clock)
+        handshake.write_status(tmp_path, STATUS)
+        for is_failing in (False, True, True, False, True):  # noqa: B007 - read by `owners`
+            trainers.look()
+            assert [status.run_id for status in trainers.fresh()] == ["run"]
+
+    errors = [event.data["error"] for event in on(tmp_path, story).named("unexpected")]
+    assert errors == ["trainers' statuses: ZeroDivisionError: no owners"] * 2

@@ -311,3 +311,24 @@ def test_a_root_is_removed_only_when_it_is_empty(tmp_path: Path) -> None:
     store.remove()
     assert not store.root.exists()
     store.remove()
+
+
+def test_no_lock_is_held_while_the_disk_is_slow(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped in the middle of a write, and wakes never, holds nobody up."""
+    first = store.put_if("LEASE", b"1", None)
+    real = os.fsync
+    synced: list[int] = []
+
+    def fsync(fd: int) -> None:
+        lock = os.open(store.root / ".lock", os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free
+        os.close(lock)
+        synced.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.put_if("LEASE", b"2", first)
+    store.put_if("other", b"3", None)
+    assert len(synced) >= 4

@@ -93,21 +93,23 @@ class DirectoryStore:
         path = self.root / key
         with told(f"write {path}"):
             make_durably(self.root)
-            with locked(self.root), new_file(path) as (fd, temporary):
-                before = self._facts(path)
-                if version is not None if before is None else not self._is(path, before, version):
-                    raise StoreConflict(f"{path} was written by another")
+            with new_file(path) as (fd, temporary):
+                # Before the lock: a process that is stopped while it has that holds up all others.
                 write_all(fd, body)
-                made = os.fstat(fd)
-                if before and made.st_mtime_ns <= before.st_mtime_ns:
-                    # The kernel's clock for files ticks every few milliseconds, and inodes are used again.
-                    os.utime(fd, ns=(made.st_atime_ns, before.st_mtime_ns + 1))
                 os.fsync(fd)
-                if before:
-                    take_place(temporary, path)
-                else:
-                    _create(temporary, path)
-                return _version(body, os.fstat(fd))
+                with locked(self.root):
+                    before = self._facts(path)
+                    if version is not None if before is None else not self._is(path, before, version):
+                        raise StoreConflict(f"{path} was written by another")
+                    made = os.fstat(fd)
+                    if before and made.st_mtime_ns <= before.st_mtime_ns:
+                        # The kernel's clock for files ticks every few milliseconds; inodes are used again.
+                        os.utime(fd, ns=(made.st_atime_ns, before.st_mtime_ns + 1))
+                    if before:
+                        take_place(temporary, path)
+                    else:
+                        _create(temporary, path)
+                    return _version(body, os.fstat(fd))
 
     def get(self, key: str, *, most_bytes: int) -> bytes:
         """Return the whole object."""

@@ -15,8 +15,9 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from spotwatch.handshake import MAX_HEARD_SEQ, MAX_SEQ
 from spotwatch.model import Event
 
 FILE = "journal.jsonl"
@@ -200,7 +201,8 @@ class _Row:
 def read_journal(state_dir: Path) -> tuple[list[Event], int]:
     """Return the rows of the last life, from its newest snapshot on, and how many lines were unreadable.
 
-    A torn last line, as a crash leaves it, counts as unreadable. No journal at all gives no rows.
+    A torn last line, as a crash leaves it, counts as unreadable. No journal at all gives no rows. Orders that
+    an earlier version gave numbers that no reader keeps apart get others, in the same sequence.
     """
     bad = 0
     for name in (FILE, PREVIOUS):
@@ -211,7 +213,7 @@ def read_journal(state_dir: Path) -> tuple[list[Event], int]:
         events: list[Event] = []
         for line in lines:
             try:
-                event = Event.from_json(json.loads(line))
+                event = Event.from_json(json.loads(line, object_hook=_with_seqs_that_count))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 bad += bool(line)
                 continue
@@ -221,6 +223,15 @@ def read_journal(state_dir: Path) -> tuple[list[Event], int]:
         if events and events[0].name == "snapshot":
             return events, bad
     return [], bad
+
+
+def _with_seqs_that_count(row: dict[str, Any]) -> dict[str, Any]:
+    """Return `row` with numbers of orders that trainers can tell apart, and that leave room for others."""
+    for key in ("seq", "last_seq", "highest_seq"):
+        seq = row.get(key)
+        if isinstance(seq, int) and seq > MAX_SEQ:
+            row[key] = MAX_HEARD_SEQ + seq % MAX_HEARD_SEQ
+    return row
 
 
 def _settle(done: asyncio.Future[bool], is_written: bool) -> None:

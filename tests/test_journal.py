@@ -8,13 +8,15 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from spotwatch.handshake import MAX_HEARD_SEQ, MAX_SEQ
 from spotwatch.journal import FILE, PREVIOUS, ROTATE_BYTES, FileJournal, MemoryJournal, read_journal
 from spotwatch.ledger import Ledger
-from spotwatch.model import Do, Event, Kind, Notice, Step
+from spotwatch.model import Answer, Do, Event, Kind, Notice, Step
 from spotwatch.state import State
 from spotwatch.testing import EPOCH, FakeClock, run_virtual
 
@@ -263,3 +265,32 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_numbers_beyond_belief_are_healed(tmp_path: Path) -> None:
+    """An earlier version gave 2**53 + 1 and so on, which readers round: they get others."""
+
+    async def story() -> None:
+        ledger = Ledger(FakeClock())
+        events = [ledger.snapshot()]
+        ledger.subscribe(events.append)
+        notice = Notice(id="i", provider="aws", signal="a", kind=Kind.RECLAIM, seen_at=EPOCH)
+        ledger.observe("aws", Answer(notices=(notice,), answered=frozenset("a")), absence_withdraws=True)
+        step = Step(at=EPOCH, do=Do.FLUSH, why="w", case_ids=("i",))
+        ledger.order(step, 2**53 + 1, procs={})
+        ledger.record("answered", seq=2**53 + 1, do=Do.FLUSH, answer="durable")
+        ledger.order(replace(step, do=Do.STOP), 2**53 + 2, procs={})
+        ledger.record("told", seq=2**53 + 2, receiver="handshake")
+        for shape in ([*events], [ledger.snapshot()]):
+            lines = [json.dumps(event.to_json()) for event in shape]
+            (tmp_path / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+            rows, unreadable = read_journal(tmp_path)
+            healed = Ledger(FakeClock())
+            assert (healed.replay(rows), unreadable) == (0, 0)
+            state = healed.state
+            assert [order.seq for order in state.orders] == [MAX_HEARD_SEQ + 1, MAX_HEARD_SEQ + 2]
+            assert [order.answer for order in state.orders] == ["durable", ""]
+            assert state.orders[1].told == ["handshake"]
+            assert state.highest_seq == state.cases["i"].last_seq == MAX_HEARD_SEQ + 2 < MAX_SEQ
+
+    run_virtual(story())

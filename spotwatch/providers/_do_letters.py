@@ -24,7 +24,7 @@ def claim_of(letter: Letter, *, droplet_id: int, now: datetime, is_before_us: bo
     at = letter.at
     if letter.event != "cancel":
         at = at or letter.issued_at + timedelta(seconds=WINDOW_SECONDS)
-        if at + KEPT_AFTER_DEADLINE <= now:
+        if at <= now - KEPT_AFTER_DEADLINE:
             return None
     is_strong = letter.evidence is Evidence.STRONG and letter.to.droplet_id == droplet_id and not is_before_us
     return Claim(

@@ -112,8 +112,7 @@ class Adapters:
             )
         found = self._look()
         parts, layers = found.tensors, found.layers
-        here = peft_adapters.configs(self.model)
-        if problem := peft_adapters.difference(state["adapters"], here):
+        if problem := peft_adapters.difference(self.model, state["adapters"]):
             raise StoreError(problem)
         if state["disabled"] != peft_adapters.are_disabled(layers):
             word = "disabled" if state["disabled"] else "enabled"

@@ -28,15 +28,18 @@ def configs(model: Any) -> dict[str, dict[str, Any]]:
     return {str(name): _config(config) for name, config in made.items()}
 
 
-def difference(saved: Mapping[str, Mapping[str, Any]], here: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the first difference between two sets of configurations, in words; empty without one."""
+def difference(model: Any, saved: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first difference between the model's configurations and saved ones, in words; or nothing."""
+    here = configs(model)
     for name in saved.keys() - here.keys():
         return f"the adapter {name!r} is not here: add it before resume(), as the program that saved it did"
     for name in here.keys() - saved.keys():
         return f"the adapter {name!r} is here only: add it after resume(), or start another run_id"
     for name, config in saved.items():
-        for key in sorted(config.keys() | here[name].keys()):
-            there, now = config.get(key), here[name].get(key)
+        # What an older peft did not know yet, it did as is the default now.
+        known = _defaults(model.peft_config[name]) | dict(config)
+        for key in sorted(known.keys() & (here[name].keys() | config.keys())):
+            there, now = known[key], here[name].get(key)
             if there != now:
                 return f"adapter {name!r}: {key} was {there!r} when it was saved, and is {now!r} here"
     return ""
@@ -122,6 +125,18 @@ def _config(config: Any) -> dict[str, Any]:
         and not key.startswith(("init_", "runtime_"))
         and not (kind == "ADALORA" and key == _RANKS)
     }
+
+
+def _defaults(config: Any) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(config):
+        return {}
+    result = {}
+    for one in dataclasses.fields(config):
+        if one.default is not dataclasses.MISSING:
+            result[one.name] = _plain(one.default)
+        elif one.default_factory is not dataclasses.MISSING:
+            result[one.name] = _plain(one.default_factory())
+    return result
 
 
 def _plain(value: Any) -> Any:

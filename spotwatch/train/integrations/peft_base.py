@@ -6,7 +6,6 @@ It neither saves nor restores them. Importing it does not import torch.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.peft_marks import marks, memory
 from spotwatch.train.state.tensors import is_sharded
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 # What is copied here at once, where a tensor is on another device.
 _PIECE_BYTES = 16 * 2**20
 _MOST_THREADS = 4
-# Looked at in three places of each tensor at each save: so little that training does not feel it.
-_SAMPLE_BYTES = 64
-# PyBUF_READ of Python's object.h.
-_READ_ONLY = 0x100
 
 
 class Frozen:
@@ -54,10 +50,10 @@ class Frozen:
         Raises:
             ConfigError: one has no bytes here.
         """
-        # Marks first: a change meanwhile must be seen, even if it is looked at twice.
-        marks = {name: _mark(tensor) for name, tensor in found.items()}
+        # First: a change meanwhile must be seen, even if it is looked at twice.
+        before = marks(found)
         self._rows |= rows(found)
-        self._marks |= marks
+        self._marks |= before
         self._listing = None
 
     def forget(self, names: Iterable[str]) -> None:
@@ -77,7 +73,7 @@ class Frozen:
         Raises:
             ConfigError: one has no bytes here any more.
         """
-        now = {name: _mark(tensor) for name, tensor in found.items()}
+        now = marks(found)
         doubtful = {name: found[name] for name, mark in now.items() if mark != self._marks.get(name)}
         if not doubtful:
             return []
@@ -148,7 +144,7 @@ def _crc32(tensor: torch.Tensor) -> str:
         count = max(_PIECE_BYTES // flat.element_size(), 1)
         for begin in range(0, flat.numel(), count):
             piece = flat[begin : begin + count].cpu()
-            total = zlib.crc32(_memory(piece.data_ptr(), piece.numel() * piece.element_size()), total)
+            total = zlib.crc32(memory(piece.data_ptr(), piece.numel() * piece.element_size()), total)
     return f"{total:08x}"
 
 
@@ -161,32 +157,3 @@ def _plain(tensor: Any) -> Iterator[torch.Tensor]:
             yield from _plain(getattr(tensor, name))
     else:
         yield tensor
-
-
-def _memory(address: int, size_bytes: int) -> memoryview:
-    view = ctypes.pythonapi.PyMemoryView_FromMemory
-    view.restype = ctypes.py_object
-    view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-    result: memoryview = view(address, size_bytes, _READ_ONLY)
-    return result
-
-
-def _mark(tensor: Any) -> object:
-    """Return what changes when the tensor does: torch's count of writes, and three samples of its memory."""
-    version = 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - autograd's documented name for it
-    if is_sharded(tensor) or hasattr(tensor, "__tensor_flatten__") or tensor.is_meta:
-        return version
-    size = tensor.numel() * tensor.element_size()
-    storage = tensor.untyped_storage()
-    begin = tensor.storage_offset() * tensor.element_size()
-    # A view with steps between its elements lies in more; samples of its neighbours do no harm.
-    if not size or begin + size > storage.nbytes():
-        return version
-    length = min(size, _SAMPLE_BYTES)
-    places = (0, (size - length) // 2, size - length)
-    if tensor.is_cpu:
-        return version, [ctypes.string_at(tensor.data_ptr() + place, length) for place in places]
-    import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
-
-    memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (size,), (1,))
-    return version, [bytes(memory[place : place + length].tolist()) for place in places]

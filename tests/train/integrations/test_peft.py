@@ -78,6 +78,19 @@ def test_how_a_weight_began_is_no_difference() -> None:
     assert torch.equal(logits(first.model), logits(second.model))
 
 
+@pytest.mark.parametrize(("value", "fits"), [(False, True), (True, False)])
+def test_what_an_older_peft_did_not_know_had_its_default(*, value: bool, fits: bool) -> None:
+    """A field that came with a newer version is no difference while it is as if it were not there."""
+    life = Life(made(use_rslora=value))
+    state = life.adapters.state_dict()
+    del state["adapters"]["default"]["use_rslora"]
+    if fits:
+        life.adapters.load_state_dict(state)
+        return
+    with pytest.raises(StoreError, match="use_rslora was False when it was saved, and is True here"):
+        life.adapters.load_state_dict(state)
+
+
 def test_an_adapter_that_is_added_later_is_saved_and_wanted() -> None:
     """`add_adapter` after `track`: saved from then on; the next life must have it, and no other."""
     first = Life(made())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
-from spotwatch.train.integrations import peft_base
+from spotwatch.train.integrations import peft_base, peft_marks
 from spotwatch.train.integrations.peft import adapters
 
 from .peft_help import Life, shake
@@ -274,6 +274,19 @@ def test_large_tensors_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(peft_base, "_PIECE_BYTES", 60)
     assert peft_base.rows({"a": tensor}) == whole
     assert whole["a"] == f"{zlib.crc32(tensor.numpy().tobytes()):08x} int64 (1000)"
+
+
+def test_samples_of_an_accelerator_are_those_of_the_memory() -> None:
+    """What is fetched from another device by one copy is, for each tensor, what lies there."""
+    tensors = {"a": torch.arange(100), "b": torch.arange(3, dtype=torch.int8), "c": torch.arange(64)[5:]}
+    pieces = {}
+    for name, tensor in tensors.items():
+        memory = peft_marks._bytes(tensor)
+        assert bytes(memory.tolist()) == tensor.numpy().tobytes()
+        pieces[name] = [memory[:64], memory[-64:]]
+    expected = {name: b"".join(bytes(piece.tolist()) for piece in both) for name, both in pieces.items()}
+    assert peft_marks._fetched(pieces | {"none": []}) == expected | {"none": b""}
+    assert peft_marks._fetched({"none": []}) == {"none": b""}
 
 
 def test_a_tied_tensor_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

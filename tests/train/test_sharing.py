@@ -55,7 +55,9 @@ def test_what_is_of_all_ranks_is_told_by_the_first_alone(*, is_first: bool) -> N
     """Models, optimizers and schedules are in the first rank's part; the rest is in each rank's own."""
     state = tracked()
     encoded, flat = state.encode(sharded=True)
-    split = sharing.split(state.objects, encoded, flat, is_first=is_first)
+    split = sharing.split(state.objects, encoded, flat)
+    if not is_first:
+        split = sharing.without(split, {"model", "optimizer", "scheduler"})
     own = {"position", "generator", "dice"}
     told: Any = split.state
     assert told["objects"].keys() == (state.objects.keys() if is_first else own)
@@ -75,7 +77,7 @@ def test_a_tensor_of_the_model_in_an_object_of_the_program_stays_the_models() ->
 
     state.track({"keeper": Keeper(), "model": model})
     encoded, flat = state.encode(sharded=True)
-    split = sharing.split(state.objects, encoded, flat, is_first=True)
+    split = sharing.split(state.objects, encoded, flat)
     assert "keeper/weight" in split.shared
     assert split.own.keys() == {name for name in flat if name.startswith("rng/")}
 
@@ -86,11 +88,11 @@ def test_an_object_may_say_that_it_is_of_all_ranks() -> None:
     state = State()
     state.track({"model": adapters(model)})
     encoded, flat = state.encode(sharded=True)
-    split = sharing.split(state.objects, encoded, flat, is_first=True)
+    split = sharing.split(state.objects, encoded, flat)
     assert {name.partition("/")[0] for name in split.shared} == {"model"}
-    owners = sharing.owners(state.objects, split.shared, 2)
+    owners = sharing.owners(state.objects, split.shared, dict.fromkeys(state.objects, range(2)))
     assert {name for name, rank in owners.items() if rank == 1} == {"model/tensors/1.weight"}
-    told: Any = sharing.split(state.objects, encoded, flat, is_first=False).state
+    told: Any = sharing.without(split, {"model"}).state
     assert not told["objects"]
 
 
@@ -99,14 +101,15 @@ def test_the_writing_is_balanced_by_bytes(ranks: int) -> None:
     """No rank writes more than its share and the largest tensor; buffers are the first rank's."""
     state = tracked()
     encoded, flat = state.encode(sharded=True)
-    shared = sharing.split(state.objects, encoded, flat, is_first=True).shared
-    owners = sharing.owners(state.objects, shared, ranks)
+    shared = sharing.split(state.objects, encoded, flat).shared
+    holders = dict.fromkeys(state.objects, range(ranks))
+    owners = sharing.owners(state.objects, shared, holders)
     assert owners.keys() == shared.keys()
     load = [sum(shared[name].nbytes for name in owners if owners[name] == rank) for rank in range(ranks)]
     largest = max(tensor.nbytes for tensor in shared.values())
     assert max(load) <= sum(load) / ranks + largest
     assert {owners[name] for name in owners if "running" in name or "num_batches" in name} == {0}
-    assert owners == sharing.owners(state.objects, dict(reversed(shared.items())), ranks)
+    assert owners == sharing.owners(state.objects, dict(reversed(shared.items())), holders)
 
 
 @pytest.mark.parametrize("name", ["FullyShardedDataParallel", "ZeroRedundancyOptimizer"])

@@ -77,6 +77,10 @@ def _our_errors(*, alone: bool) -> Iterator[None]:
             raise type(cause)(f"rank {rank}: {cause}") from error
         if not isinstance(cause, Exception):
             raise cause from error  # an interrupt stays one
+        if "Failed to validate global plan" in str(cause):
+            raise ConfigError(
+                f"the parts of a tensor overlap or leave something out (strided or uneven sharding): {cause}"
+            ) from error
         raise StoreError(f"rank {rank}: torch.distributed.checkpoint failed: {cause!r}") from error
     except RuntimeError as error:
         raise StoreError(f"torch.distributed.checkpoint failed, or a rank has gone: {error}") from error

@@ -42,8 +42,22 @@ class Planner(DefaultSavePlanner):
         """Return what this rank writes; of DTensors that are replicated, torch chooses the writer later."""
         plan = super().create_local_plan()
         mine = [item for item in plan.items if self._owners.get(item.index.fqn, self._rank) == self._rank]
+        for item in mine:
+            _expect_box(item, self.resolve_data(item))
         self.plan = replace(plan, items=mine)
         return self.plan
+
+
+def _expect_box(item: WriteItem, tensor: object) -> None:
+    """Refuse a part that torch describes as another one than it is."""
+    if item.tensor_data is None or not isinstance(tensor, torch.Tensor):
+        raise ConfigError(f"{item.index.fqn}: no tensor")
+    told, found = tuple(item.tensor_data.chunk.sizes), tuple(tensor.shape)
+    if told != found:
+        raise ConfigError(
+            f"{item.index.fqn}: this rank holds {found} of {tuple(item.tensor_data.size)}, and by its mesh "
+            f"and placements it would be {told}: let each dimension divide by the ranks that share it"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def targets(
         elif now is not None and fits and tensors.is_sharded(now):
             result[name] = _new_like(now, entry)
         else:
-            parameter = _parameter(objects, name)
+            # A counter of steps may have the shape of a parameter that is one number, and is not like it.
+            parameter = None if name.endswith("/step") else _parameter(objects, name)
             if parameter is not None and tuple(parameter.shape) == entry.shape:
                 result[name] = _new_like(parameter, entry)
             else:

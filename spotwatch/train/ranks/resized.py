@@ -12,7 +12,7 @@ import json
 import logging
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from spotwatch.errors import StoreError
@@ -55,23 +55,33 @@ def expect_equal(
     )
 
 
-def draw_anew(rank: int, seed_state: JSON, generators: Mapping[str, object]) -> None:
-    """Give this rank its own chance, made from a saved state and its number: the same each time.
+def draw_anew(
+    number: int,
+    seed_state: JSON,
+    generators: Mapping[str, object],
+    libraries: Collection[str] = ("python", "numpy", "torch"),
+) -> None:
+    """Give this rank new chance, made from a saved state and a number: the same each time.
 
     Args:
-        rank: of this process.
-        seed_state: encoded state of a rank that was saved.
-        generators: generator objects that are tracked, by name; each is seeded too.
+        number: another for each that shall draw something else.
+        seed_state: what stands for the state that was saved.
+        generators: generator objects that are tracked, by name.
+        libraries: whose global generators are seeded too, as `rng.capture` names them.
     """
-    base = hashlib.sha256(json.dumps([seed_state, rank], sort_keys=True).encode()).digest()
-    random.seed(base)
+    base = hashlib.sha256(json.dumps([seed_state, number], sort_keys=True).encode()).digest()
     seed = int.from_bytes(base[:4], "little")
+    if "python" in libraries:
+        random.seed(base)
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
+    if "numpy" in libraries and numpy is not None:
         numpy.random.seed(seed)  # the legacy generator is what `rng` restores
     torch: Any = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(seed)
+        if "torch" in libraries:
+            torch.manual_seed(seed)
+        elif "cuda" in libraries:
+            torch.cuda.manual_seed_all(seed)
     for name, thing in generators.items():
         own = hashlib.sha256(base + name.encode()).digest()
         _seed(thing, int.from_bytes(own[:4], "little"))

@@ -7,17 +7,16 @@ files and does not know when to save. Importing it does not import torch.
 
 from __future__ import annotations
 
-import json
 import logging
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.errors import ConfigError, NoRoom, StoreError
+from spotwatch.model import JSON
 from spotwatch.train.consensus import Consensus
 from spotwatch.train.parts import Body, Held, part_bytes_for
-from spotwatch.train.ranks import sharing
+from spotwatch.train.ranks import layout, sharing
 from spotwatch.train.ranks.catalogue import Catalogue, own_from_json, own_to_json
 from spotwatch.train.ranks.ranks import Ranks
 from spotwatch.train.ranks.sharded_load import Loading
@@ -49,6 +48,8 @@ class _Plan:
     written: Written
     catalogue: Catalogue | None
     """On the first rank only."""
+    mesh: list[JSON]
+    """How the models lie on this rank's meshes."""
 
 
 class Sharded:
@@ -68,6 +69,7 @@ class Sharded:
         self._world = world
         self._insists = insists
         self._plan: _Plan | None = None
+        self._holders: layout.Holders = {}
         self._places: Places | None = None
         self._streaming = Streaming(staging)
         # Now, not in the first save, which training waits for: it takes seconds.
@@ -82,7 +84,11 @@ class Sharded:
             ConfigError: a value has no safe form, or the ranks do not track the same.
             StoreError: so it is on another rank, or a rank has gone.
         """
-        self._look_together()
+        split, signature, _ = self._look_together()
+        has_parts = any(tensors.is_sharded(tensor) for tensor in split.shared.values())
+        if any(self._world.everyone(has_parts)):
+            # Parts that cannot be put together again are found out only by planning.
+            self._plan = self._new_plan(split, signature)
 
     def capture(self) -> Snapshot:
         """Return this rank's share as it is now. All ranks call it together, and succeed or fail together.
@@ -104,7 +110,8 @@ class Sharded:
         plan = self._plan
         body, is_copy = Consensus(self._world, _nothing).reach(lambda: self._stage(plan, split))
         catalogue = None if plan.catalogue is None else plan.catalogue.to_json()
-        return Snapshot(body, split.state, catalogue, is_copy=is_copy)
+        state: Any = split.state
+        return Snapshot(body, {**state, "mesh": plan.mesh}, catalogue, is_copy=is_copy)
 
     def warm(self) -> None:
         """Have the buffer that a save takes about now put into memory, by a thread; return at once.
@@ -144,7 +151,7 @@ class Sharded:
 
         with torch.no_grad():  # else each look at a DTensor's part is an operation of its own
             state, flat = self._state.encode(sharded=True)
-        return sharing.split(objects, state, flat, is_first=self._world.is_first)
+        return sharing.split(objects, state, flat)
 
     def _look_together(self) -> tuple[Split, object, bool]:
         """Return what there is to save, and whether any rank has to have a new plan for it."""
@@ -154,26 +161,42 @@ class Sharded:
             split = self._split()
             signature = _signature(split)
             has_changed = self._plan is None or self._plan.signature != signature
-            row = ["", has_changed, _digest(split)]
+            if has_changed:
+                layout.refuse_sums(split.shared)
+            row = ["", has_changed]
         except (ConfigError, StoreError) as error:
             problem = error
-            row = [str(error), True, 0]
+            row = [str(error), True]
         rows: list[Any] = self._world.everyone(row)
         if problem is not None:
             raise problem
-        for rank, (told, _, digest) in enumerate(rows):
+        for rank, (told, _) in enumerate(rows):
             if told:
                 raise StoreError(f"rank {rank}: {told}")
-            if digest != rows[0][2]:
-                raise ConfigError(
-                    f"rank {rank} tracks other models than rank 0, or of other shapes: all must "
-                    f"track the same (tensors that differ by rank must be DTensors, as FSDP2 makes them)"
-                )
-        return split, signature, any(row[1] for row in rows)
+        has_changed = any(row[1] for row in rows)
+        if has_changed:
+            self._agree(split)
+        elsewhere = [name for name in self._together() if self._holders[name][0] != self._world.rank]
+        return sharing.without(split, elsewhere), signature, has_changed
+
+    def _agree(self, split: Split) -> None:
+        """Learn who tracks what; raise `ConfigError` on all ranks where what must be the same is not."""
+        found = layout.rows(self._state.objects, split.shared)
+        together = self._together()
+        told: list[Any] = self._world.everyone([layout.digests(found), together])
+        digests = [one[0] for one in told]
+        self._holders = layout.holders(digests)
+        unequal = layout.unequal(digests)
+        if unequal:
+            rows: list[Any] = self._world.everyone({name: found[name] for name in unequal if name in found})
+            layout.expect_agreement(rows, {name for one in told for name in one[1]}, unequal)
+
+    def _together(self) -> list[str]:
+        return [name for name, thing in self._state.objects.items() if sharing.is_shared(thing)]
 
     def _new_plan(self, split: Split, signature: object) -> _Plan:
         self._plan = None
-        owners = sharing.owners(self._state.objects, split.shared, self._world.size)
+        owners = sharing.owners(self._state.objects, split.shared, self._holders)
         planner = self._dcp_writer.Planner(owners, self._world.rank)
         writer = self._dcp_writer.Writer(self._world.rank, split.own)
         self._dcp_calls.plan_save(split.shared, writer, planner, group_of(self._world))
@@ -183,7 +206,8 @@ class Sharded:
         catalogue = None
         if self._world.is_first:
             catalogue = Catalogue(writer.entries, [own_from_json(places) for places in own])
-        return _Plan(signature, planner, writer.written, catalogue)
+        mesh = layout.mesh_note(self._state.objects, split.shared)
+        return _Plan(signature, planner, writer.written, catalogue, mesh)
 
     def _stage(self, plan: _Plan, split: Split) -> tuple[Body, bool]:
         import torch  # noqa: PLC0415 - as above
@@ -232,12 +256,3 @@ def _signature(split: Split) -> object:
         for group in (split.shared, split.own)
         for name, tensor in group.items()
     ]
-
-
-def _digest(split: Split) -> int:
-    """Return a checksum of what must be the same on all ranks; of the same program everywhere."""
-    rows = [
-        [name, str(tensor.dtype), list(tensor.shape), tensors.is_sharded(tensor)]
-        for name, tensor in sorted(split.shared.items())
-    ]
-    return zlib.crc32(json.dumps(rows).encode())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from spotwatch.errors import CheckpointCorrupt, StoreError
 from spotwatch.model import JSON
 from spotwatch.train.consensus import Consensus
-from spotwatch.train.ranks import resized, sharing
+from spotwatch.train.ranks import layout, resized, sharing
 from spotwatch.train.ranks.catalogue import Catalogue, names_in
+from spotwatch.train.ranks.chance import Chance, chance_items, digests
 from spotwatch.train.ranks.load_targets import expect_same_names, targets
 from spotwatch.train.registry.download import covering_bytes, fetch_parts
 from spotwatch.train.registry.manifest import RANK_FILE, Manifest
@@ -60,6 +61,17 @@ class _Wanted:
     """Of each saved rank."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """This rank before anything is restored."""
+
+    encoded: Any
+    flat: dict[str, torch.Tensor]
+    mesh: list[JSON]
+    chance: dict[str, int]
+    """A checksum of each random state."""
+
+
 class Loading:
     """Restores one checkpoint into this rank.
 
@@ -75,6 +87,7 @@ class Loading:
         self._staging = staging
         self._world = world
         self._insists = insists
+        self._is_changed = False
 
     def load(
         self, manifest: Manifest, store: Store, between: Callable[[], None], group: ProcessGroup | None
@@ -83,7 +96,13 @@ class Loading:
         from spotwatch.train.ranks import dcp_calls, dcp_reader  # noqa: PLC0415 - they import torch
 
         consensus = Consensus(self._world, between)
-        wanted = consensus.reach(lambda: self._look(manifest, store, between))
+        here = consensus.reach(self._here)
+        rows: list[Any] = self._world.everyone([here.mesh, here.chance, [*self._state.objects]])
+        # Asked of all, so that each rank comes to the same answer.
+        self._is_changed = _is_changed([row[0] for row in rows], manifest)
+        wanted = consensus.reach(lambda: self._look(manifest, store, between, here))
+        if self._world.is_first:
+            _warn_of_lost(wanted.states, {name for row in rows for name in row[2]})
 
         def fetch(ranges: dcp_reader.Ranges) -> dict[int, list[memoryview]]:
             return consensus.reach(lambda: self._fetch(manifest, store, between, ranges))
@@ -91,28 +110,53 @@ class Loading:
         reader = dcp_reader.Reader(wanted.catalogue, fetch, wanted.own, partial(self._check, wanted))
         dcp_calls.load(wanted.targets, reader, group)
         own = {name: tensor for (rank, name), tensor in reader.own.items() if rank == wanted.source}
-        self._state.restore_from(wanted.targets | own, wanted.state)
-        if len(wanted.states) != self._world.size:
-            self._draw_anew(manifest, wanted, reader.own)
+        if not self._is_changed:
+            self._state.restore_from(wanted.targets | own, wanted.state)
+            return
+        self._tell(manifest, rows[0][0])
+        chance = Chance(self._state.objects, wanted.states, reader.own)
+        choices = chance.choices(self._world.rank, [row[1] for row in rows])
+        state, tensors_of = chance.taken(wanted.state, choices)
+        self._state.restore_from(wanted.targets | own | tensors_of, state)
+        chance.draw_anew(manifest.step, choices)
 
-    def _look(self, manifest: Manifest, store: Store, between: Callable[[], None]) -> _Wanted:
+    def _here(self) -> _Here:
+        objects = self._state.objects
+        encoded: Any
+        encoded, flat = self._state.encode(sharded=True)
+        items = chance_items(encoded, objects)
+        return _Here(encoded, flat, layout.mesh_note(objects, flat), digests(items, flat))
+
+    def _tell(self, manifest: Manifest, mesh: Sequence[Any]) -> None:
+        if not self._world.is_first:
+            return
+        saved: Any = _states(manifest)[0].get("mesh")
+        log.warning(
+            "%s was saved by %d ranks%s, and %d go on with it%s: training is not bit-identical",
+            manifest.dir,
+            manifest.world_size,
+            "" if saved is None else f" ({saved[0]})",
+            self._world.size,
+            "" if saved is None else f" ({mesh[0]})",
+        )
+
+    def _look(self, manifest: Manifest, store: Store, between: Callable[[], None], here: _Here) -> _Wanted:
         states = _states(manifest)
         objects = self._state.objects
         together = [name for name, thing in objects.items() if sharing.is_shared(thing)]
         source = resized.source_of(self._world.rank, len(states))
-        missing = [
-            name for name in objects if name not in states[0 if name in together else source]["objects"]
-        ]
+        # A shared object is told by the first rank that tracked it.
+        told_by = {name: _first_with(name, states) if name in together else source for name in objects}
+        missing = [name for name in objects if name not in states[told_by[name]]["objects"]]
         if missing:
+            there = sorted({name for one in states for name in one["objects"]})
             raise StoreError(
                 f"the checkpoint has no {', '.join(sorted(missing))}; it has "
-                f"{', '.join(sorted(states[0]['objects']))}: track the same objects, or start another run_id"
+                f"{', '.join(there)}: track the same objects, or start another run_id"
             )
-        chosen = {name: states[0 if name in together else source]["objects"][name] for name in objects}
+        chosen = {name: states[told_by[name]]["objects"][name] for name in objects}
         catalogue = self._catalogue(manifest, store, between)
-        encoded, flat = self._state.encode(sharded=True)
-        now: Any = encoded
-        expect_same_names(objects, chosen, now["objects"])
+        expect_same_names(objects, chosen, here.encoded["objects"])
         state = {"objects": chosen, "rng": states[source].get("rng")}
         names = list(dict.fromkeys(names_in(state)))
         own = [(source, name) for name in names if name in catalogue.own[source]]
@@ -120,12 +164,12 @@ class Loading:
         unknown = [name for name in shared if name not in catalogue.tensors]
         if unknown:
             raise CheckpointCorrupt(f"the manifest names tensors that are nowhere: {', '.join(unknown[:5])}")
-        if len(states) != self._world.size:
+        if self._is_changed:
             for rank, one in enumerate(states):
                 others = {name: one["objects"].get(name) for name in objects if name not in together}
                 compared = dict.fromkeys(names_in([others, one.get("rng")]))
                 own += [(rank, name) for name in compared if name in catalogue.own[rank]]
-        into = targets(shared, catalogue, objects, flat)
+        into = targets(shared, catalogue, objects, here.flat)
         return _Wanted(catalogue, state, into, source, list(dict.fromkeys(own)), states)
 
     def _catalogue(self, manifest: Manifest, store: Store, between: Callable[[], None]) -> Catalogue:
@@ -174,34 +218,13 @@ class Loading:
 
     def _check(self, wanted: _Wanted, own: Own) -> None:
         """Refuse to divide anew what differed by rank; the same on every rank, before anything is touched."""
-        if len(wanted.states) == self._world.size:
+        if not self._is_changed:
             return
         for name, thing in self._state.objects.items():
             if sharing.is_shared(thing) or resized.is_generator(thing):
                 continue
             states = [one["objects"].get(name) for one in wanted.states]
             resized.expect_equal(name, states, _contents(states, own), insists=self._insists)
-
-    def _draw_anew(self, manifest: Manifest, wanted: _Wanted, own: Own) -> None:
-        """Give ranks that were not there before random numbers of their own."""
-        saved = len(wanted.states)
-        if self._world.is_first:
-            log.warning(
-                "%s was saved by %d ranks, and %d go on with it: training is not bit-identical",
-                *(manifest.dir, saved, self._world.size),
-            )
-        if self._world.rank < saved:
-            return
-        generators = {
-            name: thing for name, thing in self._state.objects.items() if resized.is_generator(thing)
-        }
-        chances = [
-            [one.get("rng"), *(one["objects"].get(name) for name in generators)] for one in wanted.states
-        ]
-        both = list(zip(chances, _contents(chances, own), strict=True))
-        # A program that draws the same on all ranks, as tensor parallelism does, shall go on so.
-        if saved == 1 or any(one != both[0] for one in both):
-            resized.draw_anew(self._world.rank, [manifest.step, chances[0]], generators)
 
 
 def _states(manifest: Manifest) -> list[Mapping[str, Any]]:
@@ -212,6 +235,26 @@ def _states(manifest: Manifest) -> list[Mapping[str, Any]]:
             raise CheckpointCorrupt(f"the manifest holds no state of rank {rank}")
         result.append(state)
     return result
+
+
+def _first_with(name: str, states: Sequence[Mapping[str, Any]]) -> int:
+    return next((rank for rank, one in enumerate(states) if name in one["objects"]), 0)
+
+
+def _warn_of_lost(states: Sequence[Mapping[str, Any]], tracked: Collection[str]) -> None:
+    for name in sorted({name for one in states for name in one["objects"]} - set(tracked)):
+        log.warning(
+            "the checkpoint holds %r, which no rank tracks any more: it will not be saved again", name
+        )
+
+
+def _is_changed(meshes: Sequence[JSON], manifest: Manifest) -> bool:
+    """Tell whether the ranks are others than those that have saved, by number or by the meshes they make."""
+    states = _states(manifest)
+    if len(states) != len(meshes):
+        return True
+    # Without a note, an earlier build or a single process has saved it.
+    return any("mesh" in one and one["mesh"] != mesh for one, mesh in zip(states, meshes, strict=True))
 
 
 def _contents(states: Sequence[JSON], own: Own) -> list[list[bytes]]:

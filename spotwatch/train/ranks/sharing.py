@@ -9,8 +9,8 @@ program) is each rank's own. Nothing is copied or sent here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.errors import ConfigError
@@ -60,7 +60,9 @@ def refuse_foreign(objects: Mapping[str, object]) -> None:
 
 
 def split(
-    objects: Mapping[str, object], state: Any, flat: Mapping[str, torch.Tensor], *, is_first: bool
+    objects: Mapping[str, object],
+    state: Any,
+    flat: Mapping[str, torch.Tensor],
 ) -> Split:
     """Return what this rank's state is made of.
 
@@ -70,24 +72,36 @@ def split(
         objects: that are tracked.
         state: as `State.encode` returns it.
         flat: the tensors that it names.
-        is_first: whether this is the first rank, which writes for all.
     """
     together = [name for name, thing in objects.items() if is_shared(thing)]
     named = set(names_in([state["objects"][name] for name in together]))
     shared = {name: t for name, t in flat.items() if name in named or tensors.is_sharded(t)}
-    kept = {name: value for name, value in state["objects"].items() if is_first or name not in together}
     return Split(
-        {"objects": kept, "rng": state["rng"]},
+        {"objects": state["objects"], "rng": state["rng"]},
         shared,
         {name: tensor for name, tensor in flat.items() if name not in shared},
     )
 
 
-def owners(objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], ranks: int) -> dict[str, int]:
-    """Return which rank writes each tensor that all of them hold whole; the same on every rank.
+def without(split: Split, names: Collection[str]) -> Split:
+    """Return the same, but for what other ranks tell of objects of all ranks."""
+    state: Any = split.state
+    kept = {name: value for name, value in state["objects"].items() if name not in names}
+    return replace(split, state={**state, "objects": kept})
 
-    Buffers are the first rank's, as DistributedDataParallel has it: it gives them to the others before each
+
+def owners(
+    objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], holders: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """Return which rank writes each tensor that several hold whole; the same on all that hold it.
+
+    Buffers are the first one's, as DistributedDataParallel has it: it gives them to the others before each
     forward pass, so what the others have may differ. All else goes to whoever has least so far.
+
+    Args:
+        objects: that are tracked.
+        shared: tensors, by name.
+        holders: the ranks that track an object, by its name.
     """
     whole = {name: tensor for name, tensor in shared.items() if not tensors.is_sharded(tensor)}
     buffers = {
@@ -96,10 +110,13 @@ def owners(objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], ra
         if hasattr(thing, "named_buffers")
         for path, _ in thing.named_buffers(remove_duplicate=False)
     }
-    load = [0] * ranks
+    # Counted apart for each group of ranks: what the others track besides, a rank does not know.
+    loads: dict[tuple[int, ...], list[int]] = {}
     result = {}
     for name, tensor in sorted(whole.items(), key=lambda item: (-item[1].nbytes, item[0])):
-        rank = 0 if name in buffers else load.index(min(load))
-        load[rank] += tensor.nbytes
-        result[name] = rank
+        group = tuple(holders[name.partition("/")[0]])
+        load = loads.setdefault(group, [0] * len(group))
+        at = 0 if name in buffers else load.index(min(load))
+        load[at] += tensor.nbytes
+        result[name] = group[at]
     return result

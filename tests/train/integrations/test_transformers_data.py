@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Trainer's data goes on where it was: order, chance, workers, streams, and where it cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.train.integrations.transformers_rows import PLAIN, Noted, at, run
+from tests.train.launching import LAUNCH_SECONDS
+
+pytest.importorskip("transformers", reason="the Trainer of transformers is what is tried here")
+
+pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
+
+_TWO_EPOCHS = {"num_train_epochs": 2}
+_EVALUATES = {"eval_strategy": "steps", "eval_steps": 2}
+_WORKERS = {"dataloader_num_workers": 2}
+_NOISE = {"noise": True}
+_CASES: list[dict[str, Any]] = [
+    {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7), {}]},
+    {
+        "name": "replayed",
+        "args": _TWO_EPOCHS | _WORKERS,
+        "data": _NOISE,
+        "options": {"replay": True},
+        "lives": [PLAIN, at(7), at(9), {}],
+    },
+    {"name": "passed-over", "args": _TWO_EPOCHS | _WORKERS, "data": _NOISE, "lives": [PLAIN, at(7), {}]},
+    {
+        "name": "staying",
+        "args": _TWO_EPOCHS | _EVALUATES | _WORKERS | {"dataloader_persistent_workers": True},
+        "lives": [PLAIN, at(9), at(9), {}],
+    },
+    {
+        "name": "grouped",
+        "args": _TWO_EPOCHS | {"train_sampling_strategy": "group_by_length"},
+        "lives": [PLAIN, at(7), at(7), {}],
+    },
+    {"name": "max_steps", "args": {"max_steps": 15}, "lives": [PLAIN, at(7), at(18), {}]},
+    {
+        "name": "stream",
+        "args": {"max_steps": 9},
+        "data": {"stream": True},
+        "lives": [PLAIN, at(7), at(9), {}],
+    },
+    {
+        "name": "stream-even",
+        "args": {"max_steps": 7},
+        "data": {"stream": True, "count": 8},
+        "lives": [PLAIN, at(4), at(3), {}],
+    },
+    {
+        "name": "stream-odd",
+        "args": {"max_steps": 9},
+        "data": {"stream": True, "count": 10},
+        "lives": [PLAIN, at(7), at(3), {}],
+    },
+    {
+        "name": "ignored",
+        "args": _TWO_EPOCHS | {"ignore_data_skip": True, "logging_nan_inf_filter": False},
+        "lives": [PLAIN, at(7), {}],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
+    """Live all cases once."""
+    return run(tmp_path_factory.mktemp("transformers"), _CASES)
+
+
+@pytest.mark.parametrize(
+    "case", ["workers", "replayed", "staying", "grouped", "max_steps", "stream", "stream-even", "stream-odd"]
+)
+def test_the_data_is_the_same(noted: Noted, case: str) -> None:
+    """Every batch and every loss is that of an uninterrupted training, to the last bit."""
+    noted.assert_same(case)
+    assert set(noted.exits(case)) == {0, 75}
+
+
+def test_chance_in_workers_differs_without_replay(noted: Noted) -> None:
+    """Workers draw anew after a resume, unless batches are made again; no batch is lost or doubled."""
+    whole, before, after = (noted.steps("passed-over", "train", life=life) for life in range(3))
+    assert before.keys() | after.keys() == whole.keys()
+    assert not before.keys() & after.keys()
+    assert all(before[step] == whole[step] for step in before)
+    interrupted = [step for step in after if step < 6]
+    assert interrupted
+    assert all(after[step][0]["words"] != whole[step][0]["words"] for step in interrupted)
+
+
+def test_a_stream_that_ends_within_an_accumulation_saves_after_the_step(noted: Noted) -> None:
+    """Gradients that go into the next step are never left out: the stop waits for that step."""
+    assert noted.executed("stream-odd") == list(range(9))
+
+
+def test_ignore_data_skip_begins_the_epochs_data_anew(noted: Noted) -> None:
+    """The step goes on, and the interrupted epoch begins at its first batch, as the option says."""
+    assert noted.executed("ignored") == list(range(12))
+    first = noted.steps("ignored", "train", life=1)[0][0]["words"]
+    assert noted.steps("ignored", "train", life=2)[4][0]["words"] == first

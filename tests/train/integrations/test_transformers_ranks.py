@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Trainer on two processes: one is told to stop, both leave at the same step, and go on as one training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.train.integrations.transformers_rows import PLAIN, Noted, at, run
+from tests.train.launching import LAUNCH_SECONDS
+
+pytest.importorskip("transformers", reason="the Trainer of transformers is what is tried here")
+
+pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
+
+_ARGS = {"num_train_epochs": 2, "ddp_backend": "gloo", "eval_strategy": "steps", "eval_steps": 2}
+_FSDP2 = {
+    "fsdp": True,
+    "fsdp_config": {
+        "version": 2,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "transformer_layer_cls_to_wrap": ["GPT2Block"],
+    },
+}
+_LIVES = [PLAIN, at(7, rank=1), at(2, within="eval", rank=1), {}]
+_CASES: list[dict[str, Any]] = [
+    {"name": "ddp", "args": _ARGS, "data": {"noise": True, "count": 44}, "lives": _LIVES},
+    {"name": "fsdp2", "args": _ARGS | _FSDP2, "data": {"count": 44}, "lives": _LIVES},
+]
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
+    """Live all cases once."""
+    return run(tmp_path_factory.mktemp("transformers"), _CASES, ranks=2)
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_two_processes_are_one_training(noted: Noted, case: str, rank: int) -> None:
+    """SIGTERM to the second one: losses, data, rates, logs and weights are those of an uninterrupted one."""
+    noted.assert_same(case, rank=rank)
+    assert noted.exits(case, rank=rank) == [75, 75, 0]
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_both_processes_leave_at_the_same_step(noted: Noted, case: str) -> None:
+    """The one that was not signalled leaves after the same step, in an evaluation after the same batch."""
+    for what in ("train", "eval"):
+        for life in (1, 2):
+            first, second = (
+                {step: len(rows) for step, rows in noted.steps(case, what, life=life, rank=rank).items()}
+                for rank in (0, 1)
+            )
+            assert first == second

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TRL's SFTTrainer with the same callback, whole and with an adapter."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.train.integrations.transformers_rows import PLAIN, Noted, at, run
+from tests.train.launching import LAUNCH_SECONDS
+
+pytest.importorskip("trl", reason="the SFTTrainer of TRL is what is tried here")
+pytest.importorskip("peft", reason="and an adapter of PEFT in it")
+
+pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
+
+_ARGS = {"num_train_epochs": 2, "eval_strategy": "steps", "eval_steps": 2}
+_CASES: list[dict[str, Any]] = [
+    {"name": "sft", "kind": "sft", "args": _ARGS, "lives": [PLAIN, at(7), at(5), at(5, within="eval"), {}]},
+    {"name": "lora", "kind": "sft", "lora": True, "args": _ARGS, "lives": [PLAIN, at(7), {}]},
+]
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
+    """Live all cases once."""
+    return run(tmp_path_factory.mktemp("transformers"), _CASES)
+
+
+@pytest.mark.parametrize("case", ["sft", "lora"])
+def test_a_training_of_trl_is_one_training(noted: Noted, case: str) -> None:
+    """Losses, logs and TRL's own averages over logging intervals are those of an uninterrupted one."""
+    noted.assert_same(case)
+    assert set(noted.exits(case)[:-1]) == {75}
+
+
+def test_of_a_model_with_an_adapter_the_adapter_is_saved(noted: Noted) -> None:
+    """The base is not in the checkpoints: they are a tenth of those of the whole model."""
+    sizes = {
+        case: [int(size) for size in re.findall(rf"store/{case}/store/run/\S+, (\d+) bytes", noted.output)]
+        for case in ("sft", "lora")
+    }
+    assert max(sizes["lora"]) * 10 < min(sizes["sft"])

@@ -64,6 +64,8 @@ class SpotwatchRun:
         """How many optimizer steps are done, over the whole run."""
         self.evaluates_first = False
         """Whether the life before was told to stop inside an evaluation: make that first."""
+        self.evaluated_at = 0
+        """The step at which an evaluation was last due."""
 
     def __enter__(self) -> Self:
         """Take the run over and restore it.
@@ -105,7 +107,9 @@ class SpotwatchRun:
             raise ConfigError("step() outside of `with SpotwatchRun(...) as run`: nothing was resumed")
         self._prepared.expect_same()
         if self.evaluates_first:
-            log.warning("the evaluation that was broken off was not made: `if run.evaluates_first: evaluate()`")
+            log.warning(
+                "the evaluation that was broken off was not made: `if run.evaluates_first: evaluate()`"
+            )
             self.evaluates_first = False
         self.steps += 1
         self._healthy = healthy
@@ -115,6 +119,17 @@ class SpotwatchRun:
             self._is_leaving = True
             raise SystemExit(self._ck.exit_code)
         return True
+
+    def is_due(self, every_steps: int) -> bool:
+        """Tell, once at each multiple of so many steps, to evaluate now.
+
+        Ask before the loop, for what the life before did not come to, and after each `step`.
+        """
+        is_due = self.evaluates_first or (self.steps > self.evaluated_at and self.steps % every_steps == 0)
+        if is_due:
+            self.evaluated_at = self.steps
+            self.evaluates_first = False
+        return is_due
 
     def evaluate(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of an evaluation, and break it off on all processes once one is told to stop.
@@ -206,6 +221,7 @@ class _Progress:
         return {
             "steps": self._run.steps,
             "evaluates_first": self._run.evaluates_first,
+            "evaluated_at": self._run.evaluated_at,
             "batches": self._accelerator.step,
             "batches_a_step": self._accelerator.gradient_accumulation_steps,
         }
@@ -214,6 +230,7 @@ class _Progress:
         """Take the counts; where so many batches made another step, its next one begins anew."""
         self._run.steps = state["steps"]
         self._run.evaluates_first = state["evaluates_first"]
+        self._run.evaluated_at = state["evaluated_at"]
         is_same = state["batches_a_step"] == self._accelerator.gradient_accumulation_steps
         self._accelerator.step = state["batches"] if is_same else 0
 

@@ -149,7 +149,9 @@ class Position:
         try:
             for batch in batches:
                 if mine != self._pass:
-                    raise RuntimeError(f"{self.name}: this pass is over: another was begun, or a state loaded")
+                    raise RuntimeError(
+                        f"{self.name}: this pass is over: another was begun, or a state loaded"
+                    )
                 self._yielded += 1
                 yield batch
         finally:
@@ -210,6 +212,8 @@ class Position:
 
     def _generators(self) -> list[torch.Generator]:
         sampler = get_sampler(self._base)
+        if isinstance(sampler, SeedableRandomSampler):
+            sampler = None  # seeds its own anew for each epoch
         owners = (self._base, sampler, self._base.dataset)
         found = [getattr(owner, "generator", None) for owner in owners]
         found.append(getattr(self.loader, "synchronized_generator", None))

@@ -81,7 +81,8 @@ class Prepared:
         hooks = accelerator._save_model_state_pre_hook  # noqa: SLF001 - likewise
         if hooks:
             log.warning(
-                "%d hooks of register_save_state_pre_hook are not called: all of each model is saved", len(hooks)
+                "%d hooks of register_save_state_pre_hook are not called: all of each model is saved",
+                len(hooks),
             )
 
     def expect_same(self) -> None:

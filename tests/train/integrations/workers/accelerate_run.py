@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that train with Accelerate, each over several lives, all forked from one process that has imported it.
 
-`accelerate_run.py BASE CASES.json`: a case is a dict: `name`, `lives` (what happens in each: {"at": "train:5:1",
-"signal": 15, "rank": 0}), `ranks`, and how it is made (see `make`). Each life appends to BASE/name/trace.
+`accelerate_run.py BASE CASES.json`: a case has a `name`, its `lives`, and what `accelerate_objects` makes of it.
+A life says what befalls it and where: `{"at": "train:1:3", "signal": 15, "rank": 1}`. Each rank appends what
+it does to BASE/NAME/trace.RANK, and BASE/NAME/codes has how each life ended.
 """
 
 from __future__ import annotations
@@ -10,183 +11,120 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import socket
 import sys
+import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import accelerate.data_loader
-import numpy as np
 import torch
-from accelerate import Accelerator, DataLoaderConfiguration
-from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
+from spotwatch.model import Do
 from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.accelerate import SpotwatchRun
+from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
+from tests.train.integrations.workers import accelerate_objects as objects
 
-LENGTH, BATCH, EPOCHS = 38, 4, 3
-
-
-class Points(Dataset[torch.Tensor]):
-    """Samples that are transformed at random, by all three libraries, if `chance`."""
-
-    def __init__(self, length: int, *, chance: bool) -> None:
-        self.length = length
-        self.chance = chance
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        point = torch.full((3,), float(index))
-        if self.chance:
-            noise = [random.random(), float(np.random.randn()), float(torch.rand(()))]
-            point += torch.tensor(noise)
-        return point
+EPOCHS = 3
 
 
-class Stream(IterableDataset[torch.Tensor]):
-    """The same, one after the other; with `keeps` it knows where it is."""
+class Program:
+    """One process of one life, as a user writes it."""
 
-    def __init__(self, length: int, *, keeps: bool) -> None:
-        self.length = length
-        self.generator = torch.Generator().manual_seed(5)
-        self.at = 0
-        if keeps:
-            self.state_dict = lambda: {"at": self.at}
-            self.load_state_dict = lambda state: setattr(self, "at", state["at"])
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        order = torch.randperm(self.length, generator=self.generator).tolist()
-        while self.at < len(order):
-            self.at += 1
-            yield torch.full((3,), float(order[self.at - 1]))
-        self.at = 0
-
-
-class Tally:
-    """Something registered for checkpointing."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"seen": self.seen}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.seen = state["seen"]
-
-
-class Watch:
-    """Does to this process what its life is to suffer, at one place."""
-
-    def __init__(self, plan: dict[str, Any], rank: int) -> None:
+    def __init__(self, folder: Path, case: dict[str, Any], plan: dict[str, Any], rank: int) -> None:
         self.plan = plan if plan.get("rank", 0) == rank else {}
+        self.case = case
+        self.folder = folder
+        self.trace = folder / f"trace.{rank}"
+        self.accelerator = objects.accelerator(case)
+        model = objects.model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=200)
+        self.model, self.optimizer, self.scheduler, self.loader, self.evaluation = self.accelerator.prepare(
+            model, optimizer, scheduler, objects.loader(case), objects.evaluation()
+        )
+        self.tally = objects.Tally()
+        self.accelerator.register_for_checkpointing(self.tally)
+        every = case.get("every_steps", 1000)
+        self.ck = Checkpointer(folder / "store", run_id="run", every_steps=every, patience_seconds=5.0)
+        self.run = SpotwatchRun(
+            self.ck, self.accelerator, rereads=case.get("rereads", False), exits=case.get("exits", True)
+        )
 
-    def at(self, *where: object) -> None:
-        if self.plan.get("at") == ":".join(str(part) for part in where):
-            os.kill(os.getpid(), self.plan["signal"])
+    def live(self) -> int:
+        """Train until the end, or until told to stop."""
+        every = self.case.get("evaluate_every")
+        with self.run:
+            note(self.trace, begins=self.run.steps)
+            if self.run.is_due(every) if every else self.run.evaluates_first:
+                self.evaluate()
+            for epoch in range(self.loader.iteration, EPOCHS):
+                for number, batch in enumerate(self.loader):
+                    self.train(epoch, number, batch)
+                    if self.run.step():
+                        return self.ck.exit_code
+                    if every and self.run.is_due(every):
+                        self.evaluate()
+                if every is None:
+                    self.evaluate()
+        if not self.ck.exit_code:
+            note(self.trace, weights=[self.hex(weight) for weight in self.model.parameters()])
+        self.accelerator.end_training()
+        return self.ck.exit_code
 
+    def train(self, epoch: int, number: int, batch: Any) -> None:
+        """Do all that belongs to one batch."""
+        with self.accelerator.accumulate(self.model):
+            loss = self.model(batch).square().mean() / 1000
+            self.accelerator.backward(loss)
+            self.befall("train", epoch, number)
+            self.optimizer.step()
+            self.scheduler.step()
+            self.optimizer.zero_grad()
+        self.tally.seen += len(batch)
+        note(
+            self.trace,
+            epoch=epoch,
+            seen=self.tally.seen,
+            loss=loss.item().hex(),
+            rate=self.scheduler.get_last_lr()[0].hex(),
+            luck=random.random().hex(),
+            is_step=self.accelerator.sync_gradients,
+        )
 
-def make(case: dict[str, Any]) -> tuple[Any, ...]:
-    """Make everything as a user's program does, the same in each life."""
-    torch.manual_seed(case.get("seed", 1))
-    random.seed(2)
-    np.random.seed(3)
-    config = DataLoaderConfiguration(**case.get("loader", {}))
-    accelerator = Accelerator(
-        cpu=True,
-        gradient_accumulation_steps=case.get("accumulation", 1),
-        dataloader_config=config,
-        **plugins(case),
-    )
-    model = torch.nn.Sequential(
-        torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)
-    )
-    if case.get("fsdp"):
-        model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=200)
-    options = {"batch_size": BATCH, "num_workers": case.get("workers", 0)}
-    if case.get("generator"):
-        options["generator"] = torch.Generator().manual_seed(9)
-    if case.get("stream"):
-        loader = DataLoader(Stream(LENGTH, keeps=case["stream"] == "keeps"), **options)
-    elif case.get("weighted"):
-        sampler = WeightedRandomSampler([1.0 + i % 5 for i in range(LENGTH)], LENGTH)
-        loader = DataLoader(Points(LENGTH, chance=case.get("chance", True)), sampler=sampler, **options)
-    else:
-        loader = DataLoader(Points(LENGTH, chance=case.get("chance", True)), shuffle=True, **options)
-    evaluation = DataLoader(Points(17, chance=True), batch_size=BATCH)
-    model, optimizer, loader, evaluation, scheduler = accelerator.prepare(
-        model, optimizer, loader, evaluation, scheduler
-    )
-    return accelerator, model, optimizer, loader, evaluation, scheduler
-
-
-def plugins(case: dict[str, Any]) -> dict[str, Any]:
-    """Return more arguments of the Accelerator."""
-    if not case.get("fsdp"):
-        return {}
-    from accelerate import FullyShardedDataParallelPlugin
-
-    return {"fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")}
-
-
-def live(folder: Path, case: dict[str, Any], plan: dict[str, Any], rank: int) -> int:
-    """Train, as a user would."""
-    accelerator, model, optimizer, loader, evaluation, scheduler = make(case)
-    tally = Tally()
-    accelerator.register_for_checkpointing(tally)
-    trace = folder / f"trace.{rank}"
-    watch = Watch(plan, rank)
-    ck = Checkpointer(
-        folder / "store", run_id="run", every_steps=case.get("every_steps", 1000), patience_seconds=5.0
-    )
-    run = SpotwatchRun(ck, accelerator, rereads=case.get("rereads", False))
-
-    def evaluate() -> None:
-        model.eval()
-        total = []
+    def evaluate(self) -> None:
+        """Evaluate with chance, as a program that generates text would."""
+        self.model.eval()
+        results = []
         with torch.no_grad():
-            for number, batch in enumerate(run.evaluate(evaluation)):
-                watch.at("evaluate", run.steps, number)
-                total.append(float(accelerator.gather_for_metrics(model(batch)).sum()) + random.random())
-        model.train()
-        note(trace, evaluated=run.steps, result=[value.hex() for value in total])
+            for number, batch in enumerate(self.run.evaluate(self.evaluation)):
+                self.befall("evaluate", self.run.steps, number)
+                result = self.accelerator.gather_for_metrics(self.model(batch)).sum()
+                results.append((result.item() + random.random()).hex())
+        self.model.train()
+        note(self.trace, evaluated=self.run.steps, results=results)
 
-    note(trace, life=True)
-    with run:
-        if run.evaluates_first:
-            evaluate()
-        for epoch in range(loader.iteration, EPOCHS):
-            for number, batch in enumerate(loader):
-                with accelerator.accumulate(model):
-                    loss = model(batch).square().mean() / 1000
-                    accelerator.backward(loss)
-                    watch.at("train", epoch, number)
-                    optimizer.step()
-                    scheduler.step()
-                    optimizer.zero_grad()
-                tally.seen += len(batch)
-                note(trace, epoch=epoch, loss=loss.item().hex(), lr=scheduler.get_last_lr()[0].hex(),
-                     seen=tally.seen, order=[round(float(x)) for x in batch[:, 0]] if not case.get("chance", True) else [],
-                     luck=random.random().hex(), synced=accelerator.sync_gradients)
-                run.step()
-                if case.get("evaluate_every") and accelerator.sync_gradients and run.steps % case["evaluate_every"] == 0:
-                    evaluate()
-            if not case.get("evaluate_every"):
-                evaluate()
-    note(trace, finished=ck.exit_code, weights=[float(p.detach().sum() if not hasattr(p, "full_tensor") else p.full_tensor().sum()).hex() for p in model.parameters()])
-    accelerator.end_training()
-    return ck.exit_code
+    def befall(self, *where: object) -> None:
+        """Let happen to this process what its plan says of this place."""
+        if self.plan.get("at") != ":".join(str(part) for part in where):
+            return
+        if "signal" in self.plan:
+            os.kill(os.getpid(), self.plan["signal"])
+            return
+        Daemon(self.folder / "runtime").order(Do(self.plan["order"]), 1)
+        until = time.monotonic() + 60
+        while not self.ck.poll() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def hex(self, weight: Any) -> str:
+        """Return what a weight, or its parts on all ranks, come to."""
+        weight = weight.detach()
+        return str((weight.full_tensor() if hasattr(weight, "full_tensor") else weight).sum().item().hex())
 
 
-def ranks_of(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[int]:
+def live(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     """Live one life in as many processes as it has, and return how they ended."""
     count = plan.get("ranks", case.get("ranks", 1))
     with socket.socket() as probe:
@@ -196,36 +134,37 @@ def ranks_of(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[i
     for rank in range(count):
         pid = os.fork()
         if pid == 0:
-            if count > 1:
-                os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
-                                  MASTER_ADDR="127.0.0.1", MASTER_PORT=port, ACCELERATE_USE_CPU="true")
             if case.get("fsdp"):
-                os.environ.update(ACCELERATE_USE_FSDP="true")
-            code = 1
-            try:
-                code = live(folder, case, plan, rank)
-            except SystemExit as leaving:
-                code = leaving.code
-            except BaseException:
-                traceback.print_exc()
-            sys.stdout.flush(); sys.stderr.flush()
-            os._exit(code)
+                os.environ["ACCELERATE_USE_FSDP"] = "true"
+            if count > 1:
+                place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+                os.environ.update(place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+            os._exit(_lived(folder, case, plan, rank))
         children.append(pid)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
+def _lived(folder: Path, case: dict[str, Any], plan: dict[str, Any], rank: int) -> int:
+    try:
+        return Program(folder, case, plan, rank).live()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:  # noqa: BLE001 - a child must never return into the launcher
+        traceback.print_exc()
+        return 1
+
+
 def main() -> None:
     """Live all lives of all cases."""
-    base, cases = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
+    base, cases = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     torch.set_num_threads(1)
     for case in cases:
         folder = base / case["name"]
-        folder.mkdir(parents=True)
-        runtime = folder / "runtime"
-        runtime.mkdir(mode=0o700)
-        os.environ["SPOTWATCH_RUNTIME_DIR"] = str(runtime)
+        runtime_dir = folder / "runtime"
+        runtime_dir.mkdir(mode=0o700, parents=True)
+        os.environ["SPOTWATCH_RUNTIME_DIR"] = str(runtime_dir)
         for plan in case["lives"]:
-            note(folder / "codes", codes=ranks_of(folder, case, plan))
+            note(folder / "codes", codes=live(folder, case, plan))
 
 
 if __name__ == "__main__":

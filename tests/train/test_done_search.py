@@ -13,7 +13,7 @@ from spotwatch.train.done import keeper
 
 from .done_world import Odds, World
 
-_HISTORIES = int(__import__("os").environ.get("H", "60"))
+_HISTORIES = 60
 
 
 class _NoThread(threading.Thread):
@@ -60,9 +60,9 @@ def test_no_output_is_lost_doubled_or_changed(seed: int) -> None:
 
 def test_the_histories_are_hard() -> None:
     """Kills and takeovers happen in them, and items are done again: else they would show nothing."""
-    worlds = [_play(seed, Odds(kill=0.02)) for seed in range(100, 110)]
-    assert sum(world.kills for world in worlds) > 20
-    assert sum(sum(world.in_vain().values()) for world in worlds) > 20
+    worlds = [_play(seed, Odds(kill=0.02, items=60)) for seed in range(100, 110)]
+    assert sum(world.kills for world in worlds) > 40
+    assert sum(sum(world.in_vain().values()) for world in worlds) > 8
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -174,7 +174,8 @@ class Work:
                 passed.add(share)
             elif self._ear.is_stopping or self.taken:
                 return
-        warn_of_keys(self._seen, len(self.known), self._offered - self._taken_in)
+        known = len(self.known) if number == 1 else min(self._seen, len(self.known))
+        warn_of_keys(self._seen, known, self._offered - self._taken_in)
         self.completed += 1
 
     def add(self, key: object, output: object) -> None:

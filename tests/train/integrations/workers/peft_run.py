@@ -2,7 +2,8 @@
 """Lives of LoRA runs, each a process of its own, forked from one that has imported the libraries.
 
 `peft_run.py FOLDER OUT PLAN`: the plan is a JSON object of runs by name, each a list of lives; OUT takes the
-exit status of each life and what it has noted. What happens to a life happens at a point that the plan names.
+exit status of each life and what it has noted. What happens to a life happens at a point that the plan names;
+a life that has a `script` instead gets SIGTERM once its `trace` has so many `lines`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import runpy
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -200,8 +202,19 @@ def live(base: Path, run: str, number: int, plan: dict[str, Any]) -> tuple[int, 
                 os.dup2(out.fileno(), 2)
             os._exit(_run(base, run, plan))
         children.append(pid)
+    if plan.get("lines"):
+        _term_at(children[0], Path(plan["trace"]), plan["lines"])
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     return next((status for status in statuses if status), 0), output.read_text(errors="replace")
+
+
+def _term_at(pid: int, trace: Path, lines: int) -> None:
+    """Tell a script to stop as soon as it has written so many lines, and is still there."""
+    while not trace.exists() or len(trace.read_bytes().splitlines()) < lines:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGTERM)
 
 
 def _run(base: Path, run: str, plan: dict[str, Any]) -> int:
@@ -225,12 +238,12 @@ def _run(base: Path, run: str, plan: dict[str, Any]) -> int:
 
 def main() -> int:
     """Live all lives of the plan."""
-    base, out, plan = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(Path(sys.argv[3]).read_text())
+    base, out = Path(sys.argv[1]), Path(sys.argv[2])
     torch.set_num_threads(1)
     make_base(base / "base", 0)
     make_base(base / "other", 1)
     result: dict[str, Any] = {}
-    for run, lives in plan.items():
+    for run, lives in json.loads(Path(sys.argv[3]).read_text()).items():
         ends = [live(base, run, number, one) for number, one in enumerate(lives)]
         trace = base / f"{run}.trace"
         rows = [json.loads(line) for line in trace.read_text().splitlines()] if trace.exists() else []

@@ -82,13 +82,13 @@ class SpotwatchCallback:
         """Note that an evaluation has begun."""
         del trainer, pl_module
         if self._fit is not None:
-            self._fit.evaluation_begins()
+            self._fit.evaluations.begun()
 
     def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
         """Break the evaluation off where a stop is in force."""
         del trainer
         if self._fit is not None:
-            self._fit.evaluated_batch()
+            self._fit.evaluations.batch_ended()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Save nothing new: there may be half a step in the weights."""

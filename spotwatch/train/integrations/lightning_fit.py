@@ -16,7 +16,7 @@ from typing import Any
 from spotwatch.errors import RunTaken
 from spotwatch.train.checkpointer import FINISHED, Checkpointer
 from spotwatch.train.integrations import lightning_state, lightning_values
-from spotwatch.train.integrations.lightning_evaluation import Before, BrokenOff
+from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_loader import Source
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.state import rng
@@ -49,10 +49,8 @@ class Fit:
         self._chance: dict[str, Any] = {}
         self._limits = (-1, -1)
         self._path_error: Exception | None = None
-        self._before: Before | None = None
-        self._batches_to_agree_in = 0
+        self._seen: dict[str, Any] | None = None
         self._step = 0
-        self._ended = False
         self._sanity_steps = trainer.num_sanity_val_steps
         self._install()
 
@@ -73,7 +71,8 @@ class Fit:
         self._run_end, fit_loop.on_run_end = fit_loop.on_run_end, self._on_run_end
         self._reset, epoch_loop.reset = epoch_loop.reset, self._on_reset
         self._batch_end, epoch_loop.on_advance_end = epoch_loop.on_advance_end, self._on_batch_end
-        self._evaluate, epoch_loop.val_loop.run = epoch_loop.val_loop.run, self._on_evaluate
+        self.evaluations = Evaluations(trainer, self._ck, epoch_loop.val_loop.run)
+        epoch_loop.val_loop.run = self._on_evaluate
 
     def _uninstall(self) -> None:
         trainer = self._trainer
@@ -242,17 +241,15 @@ class Fit:
         step = self._trainer.global_step
         if not self._is_inside or (at is At.BATCH and step == self._step):
             return  # where the model steps by itself, it may be accumulating gradients
-        self._step, self._at = step, at
-        if self._state is not None:
-            self._state.at = at
+        self._step = step
+        self._state_of().at = at
         if self._ck.step(step):
             self._leave()
 
     def _on_run_end(self) -> None:
         self._run_end()
-        if self._state is not None:
-            self._state.at = At.END
         if self._is_inside:
+            self._state_of().at = At.END
             self._ck.step(self._step)
         self.finish()
         if self._ck.exit_code != FINISHED:
@@ -263,77 +260,29 @@ class Fit:
     def _on_evaluate(self) -> Any:
         trainer = self._trainer
         if not self._is_inside:
-            return self._evaluate()
-        if trainer.sanity_checking:
-            return self._check_sanity()
-        loop = trainer.fit_loop.epoch_loop.val_loop
-        seen = vars(self).pop("_seen", None)
-        loop.setup_data()
-        if seen is not None:
-            lightning_values.restore_seen(trainer, seen)
-        while True:
-            self._before = before = Before(trainer)
-            try:
-                self._begin_agreeing()
-                return self._evaluate()
-            except BrokenOff:
-                self._before = None
-                before.undo()
-                self._stop_before_evaluation()
-            finally:
-                self._before = None
+            return self.evaluations.evaluate()
+        trainer.fit_loop.epoch_loop.val_loop.setup_data()
+        if self._seen is not None and not trainer.sanity_checking:
+            lightning_values.restore_seen(trainer, self._seen)
+            self._seen = None
+        return self.evaluations.run(self._stop_before_evaluation)
 
-    def _check_sanity(self) -> Any:
-        self._before = Before(self._trainer)
-        try:
-            self._begin_agreeing()
-            return self._evaluate()
-        except BrokenOff as told:
+    def _stop_before_evaluation(self, told: BrokenOff) -> None:
+        """Leave, with the evaluation still to come; return where the stop was called off meanwhile."""
+        if self._trainer.sanity_checking:
             log.warning("a stop is in force before the first step: nothing is saved")
             self.fail(told)
             self._leave()
-        finally:
-            self._before = None
-
-    def _begin_agreeing(self) -> None:
-        """Find out in how many batches of this evaluation the ranks can agree, and whether to begin it."""
-        trainer = self._trainer
-        batches = sum(trainer.fit_loop.epoch_loop.val_loop.max_batches)
-        least = batches
-        if trainer.world_size > 1:
-            import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
-
-            total = torch.tensor(float(batches), device=trainer.strategy.root_device)
-            least = float(trainer.strategy.reduce(total, reduce_op="min"))
-        self._batches_to_agree_in = least
-        if self._is_told():
-            raise BrokenOff
-
-    def _is_told(self) -> bool:
-        told = self._ck.poll()
-        if self._trainer.world_size > 1:
-            told = self._trainer.strategy.reduce_boolean_decision(told, all=False)
-        return told
-
-    def evaluation_begins(self) -> None:
-        """Note that the hooks of its beginning have been called."""
-        if self._before is not None:
-            self._before.begun()
-
-    def evaluated_batch(self) -> None:
-        """Break the evaluation off where a stop is in force, on all ranks at the same batch."""
-        if self._before is None or self._batches_to_agree_in <= 0:
-            return
-        self._batches_to_agree_in -= 1
-        if self._is_told():
-            raise BrokenOff
-
-    def _stop_before_evaluation(self) -> None:
-        self._state.at = At.EVALUATION
+        self._state_of().at = At.EVALUATION
         for _ in range(_MOST_CALLS):
             if self._ck.step(self._trainer.global_step):
                 self._leave()
         log.info("the stop was called off: the evaluation begins again")
+
+    def _state_of(self) -> TrainerState:
+        if self._state is None:
+            raise AssertionError("nothing was resumed")
+        return self._state
 
     # The ways out.
 

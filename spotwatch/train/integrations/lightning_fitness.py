@@ -26,7 +26,7 @@ _CALLBACKS = {
         "WeightAveraging"
     ),
 }
-_HOOKED = {
+_HOOKED: dict[str, dict[str, tuple[str, ...]]] = {
     "_checkpoint_connector": {"resume_start": ("checkpoint_path", "weights_only"), "resume_end": ()},
     "_signal_connector": {"register_signal_handlers": ()},
     "fit_loop": {

@@ -159,7 +159,7 @@ class Source:
         self._begun, self._first = Chance(**state["begun"]), Chance(**state["first"])
         self._again, self._taken = state["again"], state["taken"]
         self._begun.put_back(self.loader)
-        iterator = self._begin_again() if self._again else iter(self.loader)
+        iterator: Any = self._begin_again() if self._again else iter(self.loader)
         self._first.put_back(self.loader)
         for _ in range(self._taken):
             if _yields_by_number(iterator):
@@ -168,7 +168,8 @@ class Source:
             else:
                 next(iterator)
         self.put_back_generators(state)
-        return iterator
+        batches: Iterator[Any] = iterator
+        return batches
 
     def _begin_again(self) -> Iterator[Any]:
         """Begin as a loader does that has begun before: without the draw of a seed for new workers."""

@@ -57,8 +57,9 @@ class Server:
         """End it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.kill()  # it would take seconds to leave torch
+        self.process.wait()
         self.process.stdin.close()
-        self.process.wait(LAUNCH_SECONDS)
         self.process.stdout.close()
 
 

@@ -24,7 +24,6 @@ from typing import Any
 import lightning.pytorch
 import pytorch_lightning
 import torch
-import torchdata.stateful_dataloader
 import torchmetrics
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
@@ -77,7 +76,9 @@ def loader(case: dict[str, Any]) -> Any:
         case "resumable":
             return ResumableLoader(Noisy(samples), 4, shuffle=True, seed=3, num_workers=workers)
         case "stateful":
-            return torchdata.stateful_dataloader.StatefulDataLoader(Noisy(samples), shuffle=True, **options)
+            return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(
+                Noisy(samples), shuffle=True, **options
+            )
         case "stream":
             return DataLoader(Stream(samples), **options)
         case "two":
@@ -114,7 +115,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             daemon.order(Do(tell["how"]), 1)
             wait(lambda: ck._link.orders.flush if tell["how"] == "flush" else ck.poll())
 
-    class Model(pl.LightningModule):  # type: ignore[misc]
+    class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layers = torch.nn.Sequential(
@@ -124,7 +125,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             self.hand = torchmetrics.SumMetric()
             self.automatic_optimization = not case.get("manual")
             self.waits = 0
-            self.save_hyperparameters({"kind": Model, "width": 8} if case.get("hyper") else {})
+            self.save_hyperparameters({"kind": Path("models"), "width": 8} if case.get("hyper") else {})
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             x, n = batch["long"] if isinstance(batch, dict) else batch
@@ -136,7 +137,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             self.metric(loss.detach())
             self.hand.update(loss.detach())
             self.log("metric", self.metric, on_epoch=True, on_step=False, batch_size=4)
-            self.last = n.tolist(), loss.item().hex()
+            self.last = n.tolist(), float(loss).hex()
             if not self.automatic_optimization:
                 self.manual_backward(loss)
                 self.waits += 1
@@ -160,7 +161,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             say(epoch=self.trainer.current_epoch, draw=torch.rand(1).item())
 
         def on_train_epoch_end(self) -> None:
-            say(over=self.trainer.current_epoch, hand=self.hand.compute().item().hex())
+            say(over=self.trainer.current_epoch, hand=float(self.hand.compute()).hex())
             self.hand.reset()
             be_told("epoch", self)
 
@@ -168,7 +169,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             say(end=self.trainer.global_step)
 
         def validation_step(self, batch: Any, batch_idx: int) -> None:
-            if batch_idx == 1:
+            if batch_idx == (0 if self.trainer.sanity_checking else 1):
                 be_told("sanity" if self.trainer.sanity_checking else "validation", self)
             x, n = batch
             noise = torch.rand(1)
@@ -202,7 +203,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
     def say_quietly(**what: Any) -> None:
         note(f"{trace}.quiet", **what)
 
-    class Recorder(pl.loggers.logger.Logger):  # type: ignore[misc]
+    class Recorder(pl.loggers.logger.Logger):
         name, version = "recorder", 0
 
         def log_hyperparams(self, *_: Any, **__: Any) -> None: ...

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lightning's Trainer with our callback: what several lives do is what one does, whatever ends them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lightning", reason="Lightning is not installed")
+pytest.importorskip("pytorch_lightning", reason="Lightning's other package is not installed")
+pytest.importorskip("torchdata", reason="torchdata is not installed")
+
+from .lightning_lives import Run, Server, serving
+
+pytestmark = pytest.mark.timeout(120)
+RANDOM = random.Random(6)
+
+
+class World:
+    """A server of lives, and what each case does in one life, made once."""
+
+    def __init__(self, server: Server, base: Path) -> None:
+        self.server = server
+        self.base = base
+        self._whole: dict[str, list[dict[str, Any]]] = {}
+        self._count = 0
+
+    def run(self, case: dict[str, Any]) -> Run:
+        """Return a new run."""
+        self._count += 1
+        return Run(self.server, self.base / str(self._count), case)
+
+    def whole(self, case: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what an undisturbed run of the case notes."""
+        key = json.dumps(case, sort_keys=True)
+        if key not in self._whole:
+            run = self.run(case)
+            run.live(0)
+            self._whole[key] = run.rows()
+        return self._whole[key]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Return a server of lives."""
+    with serving() as server:
+        yield World(server, tmp_path_factory.mktemp("lightning"))
+
+
+def told(place: str, step: int, how: str = "term") -> dict[str, Any]:
+    """Return what the first life is to do to itself."""
+    return {"tell": {"in": place, "step": step, "how": how}}
+
+
+PLAIN: dict[str, Any] = {}
+HALVES: dict[str, Any] = {
+    "trainer": {"accumulate_grad_batches": 4, "val_check_interval": 0.5, "max_epochs": 2},
+    "samples": 40,
+}
+STEPS: dict[str, Any] = {"trainer": {"max_steps": 10, "max_epochs": -1, "val_check_interval": 2}}
+WATCHED: dict[str, Any] = {"plateau": True, "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
+EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
+    ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
+    ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
+    ("last step of an epoch", PLAIN, "batch", 6, "term"),
+    ("evaluation", PLAIN, "validation", 12, "term"),
+    ("evaluation, order", PLAIN, "validation", 6, "stop"),
+    ("end of an epoch", PLAIN, "epoch", 12, "term"),
+    ("the very last evaluation", PLAIN, "validation", 18, "term"),
+    ("end of the last epoch", PLAIN, "epoch", 18, "term"),
+    ("gradient accumulation", HALVES, "step", 2, "term"),
+    ("evaluation within gradient accumulation", HALVES, "validation", 1, "term"),
+    ("evaluation in the middle of an epoch", HALVES, "validation", 4, "term"),
+    ("evaluation every second step", STEPS, "validation", 8, "term"),
+    ("the last evaluation by steps", STEPS, "validation", 10, "term"),
+    ("the last step by steps", STEPS, "batch", 10, "term"),
+    ("plateau, early stopping, files", WATCHED, "step", 4, "term"),
+    ("plateau, early stopping, files: evaluation", WATCHED, "validation", 6, "term"),
+    ("optimization by hand, two optimizers", {"manual": True, "hooks": True}, "step", 4, "term"),
+    ("averaged weights", {"ema": True}, "step", 8, "term"),
+    ("averaged weights: evaluation", {"ema": True}, "validation", 12, "term"),
+    ("hooks and hyperparameters", {"hooks": True, "hyper": True}, "step", 8, "term"),
+    ("the other package", {"package": "pytorch_lightning"}, "step", 8, "term"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "place", "step", "how"), [row[1:] for row in EVERY], ids=[row[0] for row in EVERY]
+)
+def test_a_run_that_was_stopped_does_all_that_an_undisturbed_one_does_and_nothing_twice(
+    world: World, case: dict[str, Any], place: str, step: int, how: str
+) -> None:
+    """Told to stop at some place, it goes on in another process as if nothing had been."""
+    run = world.run(case)
+    run.live(75, **told(place, step, how))
+    run.live(0)
+    assert run.rows() == world.whole(case)
+    assert [row["exit_code"] for row in run.quiet() if "exit_code" in row] == [75, 0]
+
+
+LOADERS: list[dict[str, Any]] = [
+    {"workers": 2},
+    {"loader": "generator"},
+    {"loader": "resumable", "workers": 2},
+    {"loader": "stateful"},
+    {"loader": "stream", "workers": 2},
+    {"loader": "two"},
+]
+
+
+@pytest.mark.parametrize("case", LOADERS, ids=[json.dumps(case) for case in LOADERS])
+def test_each_kind_of_loader_goes_on_at_the_next_batch(world: World, case: dict[str, Any]) -> None:
+    """Order and random transformations are those of an undisturbed run, within an epoch and between two."""
+    run = world.run(case)
+    run.live(75, **told("batch", 4))
+    run.live(75, **told("batch", 6))
+    run.live(0)
+    assert run.rows() == world.whole(case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{"workers": 2, "persistent": True}, {"loader": "stateful", "workers": 2}],
+    ids=["persistent", "stateful"],
+)
+def test_workers_whose_chance_is_lost_still_keep_the_order(world: World, case: dict[str, Any]) -> None:
+    """Where nobody can restore the random state of workers, each batch has the same samples all the same."""
+    run = world.run(case)
+    run.live(75, **told("batch", 9))
+    run.live(0)
+    samples = [row["had"][0] for row in run.rows() if "had" in row]
+    assert samples == [row["had"][0] for row in world.whole(case) if "had" in row]
+    assert run.rows() != world.whole(case), "it is exact: then the page may say so"
+
+
+def test_after_a_sigkill_it_goes_on_from_the_last_save(world: World) -> None:
+    """What was done after the last save is done again, to the last bit the same; all else once."""
+    run = world.run({"ck": {"every_seconds": None, "every_steps": 4}})
+    run.live(-9, **told("step", 10, "kill"))
+    before = run.rows()
+    run.live(0)
+    rows, whole = run.rows(), world.whole(PLAIN)
+    assert before == whole[: len(before)]
+    again = next(n for n, row in enumerate(whole) if row.get("step") == 9)
+    assert rows[len(before) :] == whole[again:]
+
+
+def test_an_order_to_save_is_answered_and_training_goes_on(world: World) -> None:
+    """A flush saves at the end of the step, removes the flag, and changes nothing."""
+    run = world.run(PLAIN)
+    text = run.live(0, **told("step", 7, "flush"))
+    assert "step 8 is durable" in text
+    assert not run.flag_is_there()
+    assert run.status().saved.seq == 1
+    assert run.rows() == world.whole(PLAIN)
+
+
+def test_an_order_to_save_that_comes_inside_an_evaluation_is_answered_at_its_end(world: World) -> None:
+    """It does not break the evaluation off."""
+    run = world.run(HALVES)
+    text = run.live(0, **told("validation", 3, "flush"))
+    assert "step 3 is durable" in text
+    assert not run.flag_is_there()
+    assert run.rows() == world.whole(HALVES)
+
+
+def test_a_stop_during_the_sanity_check_leaves_before_anything_is_trained(world: World) -> None:
+    """There is nothing to save yet; the next life begins."""
+    run = world.run(PLAIN)
+    run.live(76, **told("sanity", 0))
+    assert run.rows() == []
+    run.live(0)
+    assert run.rows() == world.whole(PLAIN)
+
+
+def test_who_wants_fit_to_return_reads_the_exit_code(world: World) -> None:
+    """With exits=False a stop ends fit without an exception."""
+    run = world.run({"exits": False, "raises_after": True})
+    run.live(75, **told("step", 5))
+    assert run.quiet(exit_code=75)
+    run.live(0)
+    assert run.rows() == world.whole(PLAIN)
+
+
+def test_loggers_are_closed_as_after_a_success_and_once(world: World) -> None:
+    """A stop is no failure of the experiment, which goes on."""
+    run = world.run(PLAIN)
+    run.live(75, **told("step", 5))
+    assert [row["finalized"] for row in run.quiet() if "finalized" in row] == ["success"]
+
+
+def test_a_finished_run_that_is_started_again_returns_at_once(world: World) -> None:
+    """Nothing is trained again, and nothing else is done again either."""
+    run = world.run(PLAIN)
+    run.live(0)
+    run.live(0)
+    assert run.rows() == world.whole(PLAIN)
+
+
+def test_a_finished_run_goes_on_where_more_epochs_are_wanted(world: World) -> None:
+    """Its end is the end of an epoch like others."""
+    run = world.run(PLAIN)
+    run.live(0)
+    run.live(0, trainer={"max_epochs": 4})
+    epochs = [row["epoch"] for row in run.rows() if "epoch" in row]
+    assert epochs == [0, 1, 2, 3]
+
+
+def test_a_checkpoint_path_counts_only_where_the_run_is_new(world: World, tmp_path: Path) -> None:
+    """One that is missing fails a new run, and is passed over by one that goes on."""
+    run = world.run(PLAIN)
+    assert "nowhere.ckpt" in run.live(1, path=str(tmp_path / "nowhere.ckpt"))
+    run.live(75, **told("step", 5))
+    assert "is passed over" in run.live(0, path=str(tmp_path / "nowhere.ckpt"))
+    assert run.rows() == world.whole(PLAIN)
+
+
+def test_files_of_model_checkpoint_that_are_not_here_are_named(world: World) -> None:
+    """On another machine, the best model's file may be gone."""
+    run = world.run({"saves": "own"})
+    run.live(75, **told("step", 8))
+    for path in run.base.glob("store-files-1/*"):
+        path.unlink()
+    assert "was written on another machine and is not here" in run.live(0)
+
+
+def test_what_a_hook_adds_without_a_safe_form_is_refused_at_the_start(world: World) -> None:
+    """The message names the key, before a step is trained."""
+    run = world.run({"unsafe": True})
+    assert "lightning/checkpoint/mine/model: cannot save a" in run.live(1)
+    assert run.rows() == []
+
+
+def test_hyperparameters_without_a_safe_form_are_left_out_with_a_word(world: World) -> None:
+    """Going on does not need them."""
+    run = world.run({"hyper": True})
+    assert "not kept, for going on does not need it: hyper_parameters/kind" in run.live(0)
+
+
+def test_nothing_is_saved_by_a_trial_run(world: World) -> None:
+    """fast_dev_run touches no run in a store."""
+    run = world.run({"trainer": {"fast_dev_run": 2}})
+    assert "neither resumed nor saved" in run.live(0)
+    assert not (run.base / "store").exists()
+
+
+def test_lightnings_own_handling_of_sigterm_is_off_and_it_says_so(world: World) -> None:
+    """Its handler would broadcast."""
+    run = world.run(PLAIN)
+    text = run.live(75, **told("step", 5))
+    assert "Lightning's handling of SIGTERM and its requeueing under Slurm are off" in text
+    assert "Received SIGTERM" not in text

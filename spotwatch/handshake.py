@@ -18,7 +18,7 @@ from typing import Any
 
 from spotwatch.errors import HandshakeError
 from spotwatch.model import JSON, Do, from_rfc3339, to_rfc3339
-from spotwatch.safe_files import list_json_files, read_owned_file, read_small_file, write_atomically
+from spotwatch.safe_files import list_newest_json_files, read_owned_file, read_small_file, write_atomically
 
 VERSION = 1
 FLAG = "checkpoint-now"
@@ -239,7 +239,7 @@ def read_statuses(runtime_dir: Path, *, owners: Collection[int]) -> tuple[list[S
     """
     statuses: list[Status] = []
     refused: list[str] = []
-    for path in list_json_files(runtime_dir / STATUS_DIR, MAX_STATUS_FILES):
+    for path, _ in list_newest_json_files(runtime_dir / STATUS_DIR, MAX_STATUS_FILES):
         try:
             read = read_owned_file(path)
             if read is None:

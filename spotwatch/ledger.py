@@ -249,7 +249,9 @@ class Ledger:
     def progress(self) -> Progress:
         """Return what was ordered and answered, as the policy wants it."""
         now, boot = self._clock.now(), self._clock.boot()
-        durable = next((save for save in reversed(self.state.saves) if save.is_durable), None)
+        durables = [save for save in reversed(self.state.saves) if save.is_durable]
+        # Those of several trainers are recorded as they are read, not in the order in which they were made.
+        durable = max(durables, key=lambda save: -1.0 if save.boot is None else save.boot, default=None)
         weak_boot = self.state.last_weak_flush_boot
         durable_boot = durable.boot if durable else None
         return Progress(

@@ -7,18 +7,21 @@ the same state. It reads no clock and does not decide which events happen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spotwatch.cases import Case, Phase
+from spotwatch.handshake import MAX_STATUS_FILES
 from spotwatch.model import Do, Event, to_rfc3339
 from spotwatch.records import Order, SaveRecord, as_moment
 
 KEPT_ORDERS = 20
 KEPT_SAVES = 5
 """Of each run: two trainers of one machine may save at very different paces."""
-KEPT_RUNS = 4
+KEPT_RUNS = MAX_STATUS_FILES
+"""As many as may report at once: none of them pushes out another, nor what is known of a run that goes on."""
 
 
 @dataclass(slots=True)
@@ -169,10 +172,14 @@ def _answered(state: State, event: Event) -> None:
 
 def _saved(state: State, event: Event) -> None:
     save = SaveRecord.from_json({**event.data, "at": to_rfc3339(event.at)})
-    saves = [*state.saves, save]
-    runs = list(dict.fromkeys(s.run_id for s in reversed(saves)))[:KEPT_RUNS]
-    kept = {id(s) for run in runs for s in [s for s in saves if s.run_id == run][-KEPT_SAVES:]}
-    state.saves = [s for s in saves if id(s) in kept]
+    kept: list[SaveRecord] = []
+    of_run: Counter[str] = Counter()
+    for one in reversed([*state.saves, save]):
+        is_of_a_kept_run = one.run_id in of_run or len(of_run) < KEPT_RUNS
+        if is_of_a_kept_run and of_run[one.run_id] < KEPT_SAVES:
+            of_run[one.run_id] += 1
+            kept.append(one)
+    state.saves = kept[::-1]
 
 
 def _missed(state: State, event: Event) -> None:

@@ -19,8 +19,13 @@ from spotwatch.handshake import Status
 from spotwatch.ledger import Ledger
 from spotwatch.model import Do
 from spotwatch.records import Order
+from spotwatch.status_files import StatusFiles
 
 MAX_STEP_SECONDS = 600.0
+_SAVE_PHASES = frozenset({"staged", "uploading", "failed"})
+"""In which an error is a save's; in others it tells of checkpoints passed over, or of who has the run."""
+_Save = tuple[int, float]
+"""Step and seconds: two saves of one run never have both alike."""
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType(
     {
         "is_trainer_up": 0,
@@ -51,18 +56,19 @@ class Trainers:
     def __init__(
         self, runtime_dir: Path, *, owners: Callable[[], Collection[int]], ledger: Ledger, clock: Clock
     ) -> None:
-        self._runtime_dir = runtime_dir
         self._owners = owners
         self._ledger = ledger
         self._clock = clock
         self._since = clock.now()
+        self._files = StatusFiles(runtime_dir)
         self._refused: list[str] = []
         self._failed_with = ""
         self._errors: dict[str, str] = {}
+        self._noted: dict[str, _Save] = {}
         self.statuses: list[Status] = []
 
     def look(self) -> None:
-        """Read all statuses, and record the saves and failures that are new.
+        """Read the statuses, and record the saves and failures that are new.
 
         A look that fails is told, once per change of its error, and what was known stays: whatever lies in
         `status/`, a stop must go out.
@@ -78,21 +84,30 @@ class Trainers:
             self._failed_with = ""
 
     def _look(self) -> None:
-        self.statuses, refused = handshake.read_statuses(self._runtime_dir, owners=self._owners())
+        now = self._clock.now()
+        self.statuses, refused = self._files.read(self._owners(), now)
         if refused != self._refused:
             self._refused = refused
             if refused:
                 self._ledger.record("status_refused", files=refused)
         for status in self.statuses:
-            self._note_save(status)
-            if status.error and status.error != self._errors.get(status.run_id):
+            # Files stay when their trainers have gone: what they say was recorded while it was news, by us or
+            # by an earlier life.
+            if status.is_fresh(now):
+                self._note_save(status)
                 self._note_failure(status)
         self._errors = {status.run_id: status.error for status in self.statuses}
+        self._noted = {s.run_id: self._noted[s.run_id] for s in self.statuses if s.run_id in self._noted}
 
     def fresh(self) -> list[Status]:
         """Return the trainers that reported within the last 15 s and have not said their last word."""
         now = self._clock.now()
         return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished" and s.exit_code is None]
+
+    def newest(self) -> Status | None:
+        """Return what was said last; None: nothing ever was. What is dated in the future goes last."""
+        latest = self._clock.now() + timedelta(seconds=handshake.FRESH_SECONDS)
+        return max(self.statuses, key=lambda s: (s.at <= latest, s.at), default=None)
 
     def have_finished(self) -> bool:
         """Tell whether trainers have spoken since we began, and all of them ended their run by themselves."""
@@ -138,12 +153,16 @@ class Trainers:
         return "acknowledged" if is_answered else ""
 
     def facts(self) -> dict[str, Any]:
-        """Return what the metrics show of the trainer that saved longest ago; None where unknown."""
+        """Return what the metrics show; None where unknown.
+
+        Of several trainers the one with most work at risk; where none reports any more, the one that spoke
+        last: what others left behind before it is over.
+        """
         fresh = self.fresh()
-        known = fresh or [s for s in self.statuses if s.saved.at is not None] or self.statuses
-        if not known:
+        newest = self.newest()
+        if newest is None:
             return dict(NOTHING_KNOWN)
-        status = max(known, key=lambda s: self.work_at_risk_seconds(s) or 0.0)
+        status = max(fresh, key=lambda s: self.work_at_risk_seconds(s) or 0.0, default=newest)
         saved = status.saved
         has_saved = saved.at is not None
         return {
@@ -172,14 +191,16 @@ class Trainers:
 
     def _note_save(self, status: Status) -> None:
         saved = status.saved
-        if saved.save_seconds <= 0:
+        if saved.at is None or saved.save_seconds <= 0:
             # A checkpoint that was restored is reported too; nothing was measured on it.
             return
-        if saved.at is None or any(
-            save.run_id == status.run_id and save.step == saved.step and save.seconds == saved.save_seconds
+        made = (saved.step, saved.save_seconds)
+        if made == self._noted.get(status.run_id) or any(
+            save.run_id == status.run_id and (save.step, save.seconds) == made
             for save in self._ledger.state.saves
         ):
             return
+        self._noted[status.run_id] = made
         age = max(0.0, (self._clock.now() - saved.at).total_seconds())
         self._ledger.record(
             "saved",
@@ -195,8 +216,12 @@ class Trainers:
         )
 
     def _note_failure(self, status: Status) -> None:
-        reason = status.error.split(":", 1)[0]
-        self._ledger.record("save_failed", run_id=status.run_id, reason=reason, error=status.error[:200])
+        """Record a save that failed; an error that ended the run, or that it waits for, is none."""
+        if not status.error or status.error == self._errors.get(status.run_id):
+            return
+        if status.phase in _SAVE_PHASES and status.exit_code is None:
+            reason = status.error.split(":", 1)[0]
+            self._ledger.record("save_failed", run_id=status.run_id, reason=reason, error=status.error[:200])
 
 
 def _has_finished(status: Status) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from spotwatch.model import Answer, Certainty, Do, Event, Evidence, Kind, Step
-from spotwatch.state import State
+from spotwatch.state import KEPT_RUNS, State
 from spotwatch.testing import EPOCH
 from tests.ledger_bench import Bench
 
@@ -260,10 +260,21 @@ class TestSaves:
         assert [save.is_durable for save in bench.ledger.measured_saves()] == [True]
 
     def test_runs_are_not_kept_for_ever(self, bench: Bench) -> None:
-        """The four that saved last."""
-        for number in range(30):
+        """As many as may report at once: those that saved last."""
+        for number in range(KEPT_RUNS + 26):
             self.save(bench, f"run-{number}", 1)
-        assert {save.run_id for save in bench.ledger.state.saves} == {f"run-{n}" for n in range(26, 30)}
+        kept = {f"run-{n}" for n in range(26, KEPT_RUNS + 26)}
+        assert {save.run_id for save in bench.ledger.state.saves} == kept
+
+    def test_the_last_durable_save_is_the_last_one_made(self, bench: Bench) -> None:
+        """Not the last one recorded: of two trainers' files the one that is read later may be the older."""
+        for run_id, boot, stall in (("new", 990.0, 1.0), ("old", 100.0, 2.0), ("boot-0", None, 3.0)):
+            bench.ledger.record(
+                "saved", run_id=run_id, seconds=1, is_durable=True, boot=boot, step=1, stall_seconds=stall
+            )
+        progress = bench.ledger.progress()
+        assert progress.last_durable_at == EPOCH - timedelta(seconds=10)
+        assert progress.last_stall_seconds == 1.0
 
 
 def test_a_failing_listener_stops_nobody(bench: Bench) -> None:

@@ -5,61 +5,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spotwatch import handshake
-from spotwatch.handshake import Saved, Status
-from spotwatch.ledger import Ledger
-from spotwatch.model import Do, Event
+from spotwatch.handshake import Saved
+from spotwatch.model import Do
 from spotwatch.policy import Policy, estimate
 from spotwatch.records import Order
-from spotwatch.testing import EPOCH, FakeClock, run_virtual
+from spotwatch.testing import EPOCH
 from spotwatch.trainers import NOTHING_KNOWN, Trainers
-
-SAVED = Saved(seq=1, step=90, at=EPOCH, url="s3://b/x", size_bytes=10, stall_seconds=0.1, save_seconds=2.0)
-STATUS = Status(run_id="run", pid=1, at=EPOCH, step=100, steps_per_second=2.0, saved=SAVED)
-
-
-class Bench:
-    """A runtime directory and who reads it."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / handshake.STATUS_DIR).mkdir()
-        self.folder = folder
-        self.clock = FakeClock()
-        self.seen: list[Event] = []
-        self.ledger = Ledger(self.clock)
-        self.ledger.subscribe(self.seen.append)
-        self.owners = {os.geteuid()}
-        self.trainers = Trainers(folder, owners=lambda: self.owners, ledger=self.ledger, clock=self.clock)
-
-    def look(self, *statuses: Status) -> Trainers:
-        """Write the statuses, then look."""
-        for status in statuses:
-            handshake.write_status(self.folder, status)
-        self.trainers.look()
-        return self.trainers
-
-    def named(self, name: str) -> list[Event]:
-        """Return the events of one name."""
-        return [event for event in self.seen if event.name == name]
-
-
-def on(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
-    """Run a story in virtual time."""
-
-    async def main() -> Bench:
-        bench = Bench(folder)
-        await story(bench)
-        return bench
-
-    return run_virtual(main())
+from tests.trainers_bench import SAVED, STATUS, Bench, on
 
 
 def test_nobody(tmp_path: Path) -> None:
@@ -212,10 +171,64 @@ def test_a_failure_is_told_once_a_change(tmp_path: Path) -> None:
 
     async def story(bench: Bench) -> None:
         for error in ("upload: refused", "upload: refused", "", "upload: refused", "verify: crc"):
-            bench.look(replace(STATUS, error=error))
+            bench.look(replace(STATUS, phase="failed", error=error))
 
     told = [(e.data["reason"], e.data["error"]) for e in on(tmp_path, story).named("save_failed")]
     assert told == [("upload", "upload: refused"), ("upload", "upload: refused"), ("verify", "verify: crc")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "age", "count"),
+    [
+        ("failed", None, 0, 1),
+        ("uploading", None, 0, 1),
+        ("failed", 76, 0, 0),
+        ("failed", 77, 0, 0),
+        ("failed", None, 16, 0),
+        ("training", None, 0, 0),
+        ("waiting", None, 0, 0),
+        ("durable", None, 0, 0),
+    ],
+)
+def test_an_error_that_is_no_saves(
+    tmp_path: Path, phase: str, code: int | None, age: float, count: int
+) -> None:
+    """A run that crashed, one that waits, a checkpoint passed over, an old file: no save has failed."""
+
+    async def story(bench: Bench) -> None:
+        at = EPOCH - timedelta(seconds=age)
+        bench.look(replace(STATUS, at=at, phase=phase, error="RuntimeError('boom')", exit_code=code))
+
+    assert len(on(tmp_path, story).named("save_failed")) == count
+
+
+def test_an_error_known_before_the_save_is_not_the_saves(tmp_path: Path) -> None:
+    """A checkpoint passed over at the resume stays told until a save succeeds, and none has failed."""
+
+    async def story(bench: Bench) -> None:
+        for phase in ("training", "staged", "uploading"):
+            bench.look(replace(STATUS, phase=phase, error="step-7: checksum differs"))
+
+    assert on(tmp_path, story).named("save_failed") == []
+
+
+def test_of_those_that_are_silent_the_one_that_spoke_last(tmp_path: Path) -> None:
+    """One that was killed, long replaced by a run that has finished, does not look like a silent trainer."""
+
+    async def story(bench: Bench) -> None:
+        killed = replace(STATUS, run_id="a", at=EPOCH - timedelta(hours=1), step=10**6)
+        finished = replace(STATUS, run_id="b", phase="finished", exit_code=0, at=EPOCH)
+        from_the_future = replace(killed, run_id="c", at=EPOCH + timedelta(hours=1))
+        bench.look(killed, finished, from_the_future)
+        await bench.clock.sleep(60)
+        facts = bench.look().facts()
+        assert (facts["is_trainer_up"], facts["phase"], facts["work_at_risk_seconds"]) == (
+            0,
+            "finished",
+            None,
+        )
+
+    on(tmp_path, story)
 
 
 def test_a_stranger_s_status(tmp_path: Path) -> None:

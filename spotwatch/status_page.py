@@ -93,8 +93,10 @@ class StatusPage:
         return {
             "run_id": status.run_id,
             "pid": status.pid,
+            "at": to_rfc3339(status.at),
             "fresh": status.is_fresh(self.clock.now()),
             "phase": status.phase,
+            "exit_code": status.exit_code,
             "step": status.step,
             "steps_per_second": status.steps_per_second,
             "saved": {

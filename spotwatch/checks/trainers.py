@@ -52,8 +52,8 @@ def judge_status(status: Status, now: datetime) -> Finding:
     who = f"{status.run_id} (pid {status.pid}): {status.phase}, step {status.step}"
     age = (now - status.at).total_seconds()
     saved = status.saved
-    if status.phase == "finished":
-        return ok(NAME, who)
+    if status.phase == "finished" or status.exit_code is not None:
+        return _judge_end(status, who)
     if not status.is_fresh(now):
         when = f"{age:.0f} s ago" if age >= 0 else "in the future"
         mend = "see whether it still runs; if it has ended, remove its file in status/"
@@ -66,6 +66,14 @@ def judge_status(status: Status, now: datetime) -> Finding:
         return warn(NAME, f"{who}; nothing saved yet", mend)
     seconds = (now - saved.at).total_seconds()
     return ok(NAME, f"{who}; step {saved.step} saved {seconds:.0f} s ago in {saved.save_seconds:.3g} s")
+
+
+def _judge_end(status: Status, who: str) -> Finding:
+    said = who if status.exit_code is None else f"{who}; it has left with {status.exit_code}"
+    if status.phase != "failed":
+        return ok(NAME, said)
+    mend = "see its log and start it again; or remove its file in status/ if another run has taken its place"
+    return warn(NAME, f"{said}: {status.error or 'no reason given'}", mend)
 
 
 async def ask_saves(machine: Machine, clouds: Clouds) -> list[Finding]:

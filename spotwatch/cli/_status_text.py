@@ -114,8 +114,8 @@ def _trainer(row: Mapping[str, Any], now: datetime) -> list[str]:
     pid, speed = _text(row, "pid"), _number(row, "steps_per_second")
     line = name + (f" (pid {pid})" if pid else "") + f": {_text(row, 'phase') or 'phase unknown'}"
     line += f", step {_text(row, 'step')}" if _text(row, "step") else ""
-    line += f", {speed:.3g} steps/s" if speed else ""
-    line += ", silent for over 15 s: gone or hanging" if row.get("fresh") is False else ""
+    line += f", {speed:.3g} steps/s" if speed and row.get("fresh") is not False else ""
+    line += _standing(row, now)
     lines = [line + _tail(_text(row, "error"))]
     saved = row.get("saved")
     saved_at = _moment(saved, "at") if isinstance(saved, Mapping) else None
@@ -124,6 +124,20 @@ def _trainer(row: Mapping[str, Any], now: datetime) -> list[str]:
     else:
         lines.append("  no durable save yet")
     return lines
+
+
+def _standing(row: Mapping[str, Any], now: datetime) -> str:
+    """Return how a trainer that does not report any more has ended, as far as it has said so."""
+    heard = _moment(row, "at")
+    when = "" if heard is None else f" {ago(heard, now)}"
+    code = _text(row, "exit_code")
+    if code:
+        return f", left{when} with {code}"
+    if row.get("fresh") is not False:
+        return ""
+    if _text(row, "phase") == "finished":
+        return f", last heard{when}" if when else ""
+    return ", silent for over 15 s: gone or hanging" + (f", last heard{when}" if when else "")
 
 
 def _saved(saved: Mapping[str, Any], at: datetime, now: datetime) -> Iterator[str]:

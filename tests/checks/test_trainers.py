@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from spotwatch.checks import Result
 from spotwatch.checks.machine import Saves
-from spotwatch.checks.trainers import judge_windows
+from spotwatch.checks.trainers import judge_status, judge_windows
 from spotwatch.clock import SystemClock
+from spotwatch.handshake import Status
 from spotwatch.journal import FileJournal
 from spotwatch.ledger import Ledger
 from spotwatch.policy import Policy
@@ -32,6 +34,19 @@ def start_launcher(family: Family, *options: str, env: dict[str, str] | None = N
     path = family.folder / "torchrun"
     path.write_text(LAUNCHER.format(script=str(family.script), said=str(family.said)))
     family.start([sys.executable, str(path), *options, str(family.script)], trainers=1, env=env)
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "result"),
+    [("durable", 75, "ok"), ("finished", 0, "ok"), ("failed", 76, "warn"), ("training", None, "fail")],
+)
+def test_a_trainer_that_has_left(phase: str, code: int | None, result: str) -> None:
+    """One that has said how it ended neither hangs nor is missing; one that is only silent may be either."""
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    status = Status(run_id="r", pid=7, at=now - timedelta(hours=1), phase=phase, exit_code=code, error="boom")
+    finding = judge_status(status, now)
+    assert finding.result == result
+    assert ("gone or hangs" in finding.found) is (result == "fail")
 
 
 @pytest.mark.parametrize(

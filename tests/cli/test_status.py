@@ -23,7 +23,7 @@ from spotwatch.cli._words import ago, size, span, until
 from spotwatch.cli.status import command
 from spotwatch.errors import ConfigError
 from spotwatch.handshake import Order, Saved, Status, write_status
-from spotwatch.model import Do
+from spotwatch.model import Do, to_rfc3339
 from spotwatch.rundir import lock_runtime_dir
 from spotwatch.safe_files import write_atomically
 from spotwatch.testing import EPOCH
@@ -61,6 +61,37 @@ def test_the_whole_document_for_people() -> None:
     assert "\n".join(describe(DOCUMENT, EPOCH)) == TEXT
 
 
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"phase": "finished", "exit_code": 0}, "finished, step 1892, left 30 s ago with 0"),
+        (
+            {"phase": "durable", "exit_code": 75, "fresh": True},
+            "durable, step 1892, 3.21 steps/s, left 30 s ago with 75",
+        ),
+        (
+            {"phase": "failed", "exit_code": 76, "error": "boom"},
+            "failed, step 1892, left 30 s ago with 76 - boom",
+        ),
+        ({"phase": "finished", "exit_code": None}, "finished, step 1892, last heard 30 s ago"),
+        (
+            {"phase": "training", "exit_code": None},
+            "training, step 1892, silent for over 15 s: gone or hanging, last heard 30 s ago",
+        ),
+    ],
+)
+def test_how_a_trainer_has_left(changes: dict[str, Any], line: str) -> None:
+    """One that has said how it ended is not called silent."""
+    row = {
+        **DOCUMENT["trainers"][0],
+        "fresh": False,
+        "at": to_rfc3339(EPOCH - timedelta(seconds=30)),
+        **changes,
+    }
+    lines = list(describe({"trainers": [row]}, EPOCH))
+    assert f"  sweep-01 (pid 42): {line}" in lines
+
+
 def test_an_empty_document_is_no_error() -> None:
     """Missing keys are shown as nothing."""
     assert list(describe({}, EPOCH)) == [
@@ -76,6 +107,7 @@ def test_foreign_values_are_survived(foreign: Any) -> None:
         assert "\x1b" not in text
     for section in ("providers", "cases", "orders", "trainers"):
         row = DOCUMENT[section][0]
+        row = {**row, "fresh": False, "at": None, "exit_code": None} if section == "trainers" else row
         for key in row:
             text = "\n".join(describe({section: [{**row, key: foreign}]}, EPOCH))
             assert "\x1b" not in text

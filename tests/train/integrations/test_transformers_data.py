@@ -21,10 +21,10 @@ _NOISE = {"noise": True}
 _CASES: list[dict[str, Any]] = [
     {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7), {}]},
     {
-        "name": "replayed",
+        "name": "read-again",
         "args": _TWO_EPOCHS | _WORKERS,
         "data": _NOISE,
-        "options": {"replay": True},
+        "options": {"rereads": True},
         "lives": [PLAIN, at(7), at(9), {}],
     },
     {"name": "passed-over", "args": _TWO_EPOCHS | _WORKERS, "data": _NOISE, "lives": [PLAIN, at(7), {}]},
@@ -72,7 +72,8 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
 
 
 @pytest.mark.parametrize(
-    "case", ["workers", "replayed", "staying", "grouped", "max_steps", "stream", "stream-even", "stream-odd"]
+    "case",
+    ["workers", "read-again", "staying", "grouped", "max_steps", "stream", "stream-even", "stream-odd"],
 )
 def test_the_data_is_the_same(noted: Noted, case: str) -> None:
     """Every batch and every loss is that of an uninterrupted training, to the last bit."""
@@ -80,7 +81,7 @@ def test_the_data_is_the_same(noted: Noted, case: str) -> None:
     assert set(noted.exits(case)) == {0, 75}
 
 
-def test_chance_in_workers_differs_without_replay(noted: Noted) -> None:
+def test_chance_in_workers_differs_without_rereads(noted: Noted) -> None:
     """Workers draw anew after a resume, unless batches are made again; no batch is lost or doubled."""
     whole, before, after = (noted.steps("passed-over", "train", life=life) for life in range(3))
     assert before.keys() | after.keys() == whole.keys()

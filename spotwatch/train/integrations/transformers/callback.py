@@ -30,7 +30,7 @@ class SpotwatchCallback(TrainerCallback):
         exits: False: at a stop `train()` returns what was trained so far; look at `checkpointer.exit_code`.
         healthy: False, or a function that returns it, for a state that must not be gone on from; asked at
             saves only.
-        replay: with `dataloader_num_workers`, load the batches of an interrupted epoch again, and throw
+        rereads: with `dataloader_num_workers`, load the batches of an interrupted epoch again, and throw
             them away, so that what workers draw at random comes out as if nothing had happened. Without it
             they are passed over, which takes no time and is exact for data without chance in it.
 
@@ -39,7 +39,7 @@ class SpotwatchCallback(TrainerCallback):
     """
 
     def __init__(
-        self, checkpointer: Checkpointer, *, exits: bool = True, healthy: Health = True, replay: bool = False
+        self, checkpointer: Checkpointer, *, exits: bool = True, healthy: Health = True, rereads: bool = False
     ) -> None:
         require("transformers", "5.24", "5.24")
         hooks.check(Trainer)
@@ -49,7 +49,7 @@ class SpotwatchCallback(TrainerCallback):
                 f"SpotwatchCallback(Checkpointer('s3://bucket/checkpoints', run_id='r1'))"
             )
         self._checkpointer = checkpointer
-        self._options: dict[str, Any] = {"exits": exits, "healthy": healthy, "replay": replay}
+        self._options: dict[str, Any] = {"exits": exits, "healthy": healthy, "rereads": rereads}
         self._session: Session | None = None
 
     def attach(self, trainer: Any) -> None:

@@ -114,7 +114,7 @@ class Counters:
             "phase": self.phase,
             "evaluations": self.evaluations,
             "fits": _fitting(trainer.args),
-            "state": {name: _plain(getattr(trainer.state, name)) for name in _COUNTED},
+            "state": {name: plain(getattr(trainer.state, name)) for name in _COUNTED},
             "max_steps": trainer.state.max_steps,
             "control": trainer.control.state()["args"],
             "loss": {
@@ -125,7 +125,7 @@ class Counters:
                 "flos": trainer.current_flos,
             },
             "since_logging": {
-                name: _plain(getattr(trainer, name)) for name in _SINCE_LOGGING if hasattr(trainer, name)
+                name: plain(getattr(trainer, name)) for name in _SINCE_LOGGING if hasattr(trainer, name)
             },
             "callbacks": [[name, callback.state()["attributes"]] for name, callback in self._callbacks()],
             "seconds": self.seconds_before + time.monotonic() - self._since,
@@ -180,14 +180,14 @@ def _fits(state: dict[str, Any], args: Any) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return what was logged as values that can be saved: what is no number, text or list is kept as text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if getattr(value, "size", None) == 1 or getattr(value, "numel", lambda: 0)() == 1:
         return value.item()
     return str(value)

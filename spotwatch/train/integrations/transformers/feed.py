@@ -27,12 +27,12 @@ class Feed:
     """Counts the batches that training takes from its loader, and takes an epoch up again.
 
     Args:
-        replay: have workers make the batches of an interrupted epoch again, so that what they draw at random
+        rereads: have workers make the batches of an interrupted epoch again, so that what they draw at random
             comes out alike; else the samplers pass over them.
     """
 
-    def __init__(self, *, replay: bool) -> None:
-        self._replay = replay
+    def __init__(self, *, rereads: bool) -> None:
+        self._rereads = rereads
         self._begun: Chance = {}
         self._heard: deque[Chance] = deque(maxlen=_HEARD)
         self._fetched = 0
@@ -110,7 +110,7 @@ class Feed:
         self._open = self._source = self._stays = None
 
     def _again(self, loader: Any) -> Iterator[Any]:
-        if _is_stream(loader) or (self._replay and loader.num_workers):
+        if _is_stream(loader) or (self._rereads and loader.num_workers):
             source, discard = loader, self.taken
             self._listen(loader, discard=discard * self._each)
         else:

@@ -37,17 +37,17 @@ class Session:
         checkpointer: of its run.
         exits: as `SpotwatchCallback` has it, with the others.
         healthy: likewise.
-        replay: likewise.
+        rereads: likewise.
     """
 
     def __init__(
-        self, trainer: Any, checkpointer: Checkpointer, *, exits: bool, healthy: Health, replay: bool
+        self, trainer: Any, checkpointer: Checkpointer, *, exits: bool, healthy: Health, rereads: bool
     ) -> None:
         self.trainer = trainer
         self._ck = checkpointer
         self._exits = exits
         self._healthy = healthy
-        self._feed = feed.Feed(replay=replay)
+        self._feed = feed.Feed(rereads=rereads)
         self._counters = counters.Counters(trainer, self._feed)
         self._stack = ExitStack()
         self._loader: Any = None

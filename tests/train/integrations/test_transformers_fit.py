@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a SpotwatchCallback refuses, with what to do, and what it takes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.train.integrations.lives import lives
+from tests.train.integrations.transformers_rows import ROOT
+from tests.train.launching import LAUNCH_SECONDS
+
+pytest.importorskip("transformers", reason="the Trainer of transformers is what is tried here")
+
+pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
+
+_SAID = {
+    "added_only": r"ConfigError: .*call callback\.attach\(trainer\)",
+    "attached": r"2 steps, 0",
+    "two_callbacks": r"ConfigError: this Trainer has a SpotwatchCallback already: give it one",
+    "two_trainers": r"ConfigError: this SpotwatchCallback serves another Trainer",
+    "no_checkpointer": r"ConfigError: SpotwatchCallback wants a Checkpointer, not '/.*\(Checkpointer\(",
+    "trained_twice": r"ConfigError: train\(\) was called before: run 'run' is over",
+    "batch_size_found": r"ConfigError: auto_find_batch_size .*set per_device_train_batch_size",
+    "deepspeed": r"ConfigError: (?s:DeepSpeed .*use FSDP2.*FSDP1 .*use FSDP2)",
+    "searched": r"ConfigError: a hyperparameter search is many runs",
+    "own_handler": r"True, False",
+    "resumed_from_nowhere": r"ConfigError: resume_from_checkpoint=True: there is no such checkpoint",
+    "resumed_from_its_own": r"6 8 True",
+    "other_batch_size": r"StoreError: .*per_device_train_batch_size was 2, and is 4.*set what was",
+    "scaled": r"8\.0",
+    "told_before": r"0 76 76",
+    "logged_oddly": r"\{'a': 0\.5, 'b': 2, 'c': \['\[0 1\]', \"<class 'object'>\"\], 'd': \[1, None, 'x'\]\}",
+    "another_trainer": r"ConfigError: transformers [\d.]+ has .*_run_epoch\(.*_evaluate\(.*Install",
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Do all checks in one process."""
+    with lives(tmp_path_factory.mktemp("transformers") / "checks", "transformers_checks.py") as checks:
+        output = checks.run(PYTHONPATH=str(ROOT))
+        return {row["what"]: row["said"] for row in checks.rows()} | {"output": output}
+
+
+@pytest.mark.parametrize("check", _SAID)
+def test_it_says_what_to_do(said: dict[str, str], check: str) -> None:
+    """Each use comes to what it should."""
+    assert re.match(_SAID[check], said[check]), said[check]
+
+
+def test_what_is_switched_off_or_passed_over_is_said(said: dict[str, str]) -> None:
+    """The log names the Trainer's own handler, and a resume_from_checkpoint that is not needed."""
+    assert "enable_jit_checkpoint is switched off" in said["output"]
+    assert re.search(
+        r"resume_from_checkpoint='\S+' is passed over: the run goes on from step 6", said["output"]
+    )

@@ -28,6 +28,10 @@ def say(number: int) -> None:
 def main() -> None:
     """Begin lives until the end of the input."""
     store, trace = sys.argv[1:3]
+    if store.startswith("s3:"):
+        import boto3  # noqa: PLC0415 - once for all lives
+
+        log.debug("boto3 %s", boto3.__version__)
     for line in sys.stdin:
         told = json.loads(line)
         if "wait" in told:

@@ -96,7 +96,8 @@ class Run:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
-            environ |= {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environ |= {"WORLD_SIZE": str(self.ranks), "LOCAL_WORLD_SIZE": str(self.ranks), "GROUP_RANK": "0"}
+            environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
         self._pids = []
         for rank in range(self.ranks):
             numbers = (
@@ -104,7 +105,7 @@ class Run:
             )
             request = {
                 "case": {**self._case, **more, "life": self.count},
-                "environ": environ | numbers | ({"TORCHELASTIC_RUN_ID": "x"} if self.ranks > 1 else {}),
+                "environ": environ | numbers,
                 "store": str(self.base / "store"),
                 "trace": str(self.base / "trace"),
                 "output": str(self._path("output", rank)),
@@ -143,6 +144,13 @@ class Run:
     def flag_is_there(self) -> bool:
         """Tell whether the flag of this life still asks for a save."""
         return (self.base / f"runtime-{self.count}" / "checkpoint-now").exists()
+
+    def wait_for_death(self, rank: int) -> None:
+        """Wait until a rank has ended."""
+        until = time.monotonic() + LAUNCH_SECONDS
+        while not self._path("status", rank).exists():
+            assert time.monotonic() < until, self._path("output", rank).read_text()
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """Take the machine away."""

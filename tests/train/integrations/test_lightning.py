@@ -255,3 +255,21 @@ def test_lightnings_own_handling_of_sigterm_is_off_and_it_says_so(world: World) 
     text = run.live(75, **told("step", 5))
     assert "Lightning's handling of SIGTERM and its requeueing under Slurm are off" in text
     assert "Received SIGTERM" not in text
+
+
+REFUSED = [
+    ("averaging", "StochasticWeightAveraging: it swaps schedulers"),
+    (
+        "finder",
+        "LearningRateFinder: find the learning rate first, with a Trainer that has no SpotwatchCallback",
+    ),
+    ("two", "2 SpotwatchCallbacks: give the Trainer one"),
+    ("twice", "fit() a second time with one SpotwatchCallback"),
+    ("renamed", "lightning 2.6.6 has changed fit_loop.on_advance_end, which saving needs"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_does_not_fit_is_refused_at_the_start(world: World, bad: str, message: str) -> None:
+    """The message says what to do."""
+    assert message in world.run({"bad": bad}).live(1)

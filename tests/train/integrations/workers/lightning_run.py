@@ -25,6 +25,7 @@ import lightning.pytorch
 import pytorch_lightning
 import torch
 import torchmetrics
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from spotwatch.model import Do
@@ -89,7 +90,7 @@ def loader(case: dict[str, Any]) -> Any:
     raise AssertionError(kind)
 
 
-def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - the case is all over it
+def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, PLR0915 - as the case has it
     """Train, from wherever the run stands, to its end or to a stop."""
     pl: Any = PACKAGES[case.get("package", "lightning")]
     rank = int(os.environ.get("RANK", "0"))
@@ -119,7 +120,10 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
         def __init__(self) -> None:
             super().__init__()
             self.layers = torch.nn.Sequential(
-                torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
+                torch.nn.Linear(4, 8),
+                torch.nn.LayerNorm(8) if case.get("sharded") else torch.nn.BatchNorm1d(8),
+                torch.nn.Dropout(0.2),
+                torch.nn.Linear(8, 1),
             )
             self.metric = torchmetrics.MeanMetric()
             self.hand = torchmetrics.SumMetric()
@@ -200,6 +204,10 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             scheduler = torch.optim.lr_scheduler.StepLR(one, step_size=3, gamma=0.8)
             return [one], [{"scheduler": scheduler, "interval": "step"}]
 
+    class Sharded(Model):
+        def configure_model(self) -> None:
+            fully_shard(self.layers, mesh=self.device_mesh["data_parallel"])
+
     def say_quietly(**what: Any) -> None:
         note(f"{trace}.quiet", **what)
 
@@ -229,6 +237,13 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
     if case.get("saves"):
         folder = f"{store}-files-{case['life']}" if case["saves"] == "own" else f"{store}-files"
         callbacks.append(pl.callbacks.ModelCheckpoint(folder, monitor="val", save_top_k=2, save_last=True))
+    match case.get("bad"):
+        case "averaging":
+            callbacks.append(pl.callbacks.StochasticWeightAveraging(0.1))
+        case "finder":
+            callbacks.append(pl.callbacks.LearningRateFinder())
+        case "two":
+            callbacks.append(SpotwatchCallback(ck))
     trainer = pl.Trainer(
         accelerator="cpu",
         callbacks=callbacks,
@@ -244,12 +259,18 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901 - 
             "enable_checkpointing": bool(case.get("saves")),
             "limit_val_batches": 3,
             **case.get("trainer", {}),
+            **({"strategy": pl.strategies.ModelParallelStrategy(2, 1)} if case.get("sharded") else {}),
         },
     )
     validation = DataLoader(Noisy(12), batch_size=4)
+    model = Sharded() if case.get("sharded") else Model()
+    if case.get("bad") == "renamed":
+        trainer.fit_loop.on_advance_end = lambda surprise: surprise
     path = {"ckpt_path": case["path"]} if "path" in case else {}
     try:
-        trainer.fit(Model(), loader(case), None if case.get("unchecked") else validation, **path)
+        if case.get("bad") == "twice":
+            trainer.fit(model, loader(case), validation)
+        trainer.fit(model, loader(case), None if case.get("unchecked") else validation, **path)
     finally:
         say_quietly(exit_code=ck.exit_code, status=str(trainer.state.status), life=case["life"])
     if case.get("raises_after"):

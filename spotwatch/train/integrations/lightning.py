@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import Checkpointer
+from spotwatch.train.integrations.lightning_exit import Untrained
 from spotwatch.train.integrations.lightning_fit import Fit
 from spotwatch.train.integrations.lightning_fitness import refuse
 from spotwatch.train.integrations.versions import require
@@ -61,10 +62,12 @@ class SpotwatchCallback:
         self._ck = ck
         self._exits = exits
         self._fit: Fit | None = None
+        self._untrained: Untrained | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Take the trainer's hooks, before it restores and sets up anything."""
         if stage != "fit":
+            self._untrained = Untrained(trainer, self._ck, _package_of(trainer), exits=self._exits)
             return
         if trainer.fast_dev_run:
             log.info("fast_dev_run: the run is neither resumed nor saved")
@@ -87,20 +90,41 @@ class SpotwatchCallback:
     def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
         """Break the evaluation off where a stop is in force."""
         del trainer
-        if self._fit is not None:
+        if self._untrained is not None:
+            self._untrained.batch_ended()
+        elif self._fit is not None:
             self._fit.evaluations.batch_ended()
+
+    def on_test_batch_end(self, *_: Any) -> None:
+        """Break the test off where a stop is in force."""
+        if self._untrained is not None:
+            self._untrained.batch_ended()
+
+    def on_predict_batch_end(self, *_: Any) -> None:
+        """Break the prediction off where a stop is in force."""
+        if self._untrained is not None:
+            self._untrained.batch_ended()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Save nothing new: there may be half a step in the weights."""
         del trainer, pl_module
-        if self._fit is not None:
+        if self._untrained is not None:
+            self._end_untrained()
+        elif self._fit is not None:
             self._fit.fail(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Release the run."""
         del trainer, pl_module
-        if self._fit is not None and stage == "fit":
+        if self._untrained is not None:
+            self._end_untrained()
+        elif self._fit is not None and stage == "fit":
             self._fit.finish()
+
+    def _end_untrained(self) -> None:
+        untrained, self._untrained = self._untrained, None
+        if untrained is not None:
+            untrained.end()
 
 
 def _package_of(trainer: Any) -> str:

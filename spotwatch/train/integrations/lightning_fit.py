@@ -7,16 +7,16 @@ Each hook replaces a method on the instance and calls it. What is saved is in `l
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from spotwatch.errors import RunTaken
 from spotwatch.train.checkpointer import FINISHED, Checkpointer
 from spotwatch.train.integrations import lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
+from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_loader import Source
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.state import rng
@@ -286,22 +286,9 @@ class Fit:
 
     # The ways out.
 
-    def _leave(self) -> None:
-        """Leave fit as Lightning leaves it when it is done: torn down, loggers closed, nothing failed."""
+    def _leave(self) -> NoReturn:
         self.finish()
-        trainer, teardown = self._trainer, self._trainer._teardown
-        code = self._ck.exit_code
-
-        def tear_down() -> None:
-            del trainer._teardown
-            teardown()
-            if self._exits:
-                trainer.state.status = type(trainer.state.status)("interrupted")
-                raise SystemExit(code)
-
-        trainer._teardown = tear_down
-        exceptions = importlib.import_module(f"{self._package}.utilities.exceptions")
-        raise exceptions._TunerExitException
+        leave(self._trainer, self._package, self._ck.exit_code, exits=self._exits)
 
     def finish(self) -> None:
         """Leave the run, if it was not left: what is not saved is saved."""

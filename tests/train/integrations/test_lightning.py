@@ -257,6 +257,26 @@ def test_lightnings_own_handling_of_sigterm_is_off_and_it_says_so(world: World) 
     assert "Received SIGTERM" not in text
 
 
+@pytest.mark.parametrize(("place", "done"), [("test", "tested"), ("prediction", "predicted")])
+def test_a_stop_in_a_test_or_a_prediction_after_training_breaks_it_off(
+    world: World, place: str, done: str
+) -> None:
+    """What was trained is durable, so the status says that; the next life trains nothing and does it anew."""
+    run = world.run({"after": ["test", "predict"]})
+    run.live(75, **told(place, 18))
+    assert [row[done] for row in run.rows() if done in row] == [0, 1]
+    run.live(0)
+    assert [row[done] for row in run.rows() if done in row] == [0, 1, 0, 1, 2]
+    assert [row["step"] for row in run.rows() if "step" in row] == list(range(1, 19))
+
+
+def test_a_test_after_training_is_as_without_us(world: World) -> None:
+    """Nobody is told to stop: test and prediction come to their ends."""
+    run = world.run({"after": ["test", "predict", "validate"]})
+    run.live(0)
+    assert [row["predicted"] for row in run.rows() if "predicted" in row] == [0, 1, 2]
+
+
 REFUSED = [
     ("averaging", "StochasticWeightAveraging: it swaps schedulers"),
     (

@@ -179,6 +179,17 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             noise = torch.rand(1)
             self.log("val", (self.layers(x).squeeze(1) - n / 24).square().mean() + noise, batch_size=4)
 
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            say(tested=batch_idx)
+            if batch_idx == 1:
+                be_told("test", self)
+
+        def predict_step(self, batch: Any, batch_idx: int) -> Any:
+            say(predicted=batch_idx)
+            if batch_idx == 1:
+                be_told("prediction", self)
+            return self.layers(batch[0])
+
         def on_validation_end(self) -> None:
             if not self.trainer.sanity_checking:
                 say(evaluated=self.trainer.global_step, draw=torch.rand(1).item())
@@ -271,6 +282,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         if case.get("bad") == "twice":
             trainer.fit(model, loader(case), validation)
         trainer.fit(model, loader(case), None if case.get("unchecked") else validation, **path)
+        for after in case.get("after", ()):
+            getattr(trainer, after)(model, validation)
     finally:
         say_quietly(exit_code=ck.exit_code, status=str(trainer.state.status), life=case["life"])
     if case.get("raises_after"):

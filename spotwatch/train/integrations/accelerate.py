@@ -36,9 +36,9 @@ class SpotwatchRun:
     Args:
         checkpointer: of this run; more may be tracked with it before.
         accelerator: with everything prepared and registered.
-        exits: leave by `SystemExit(checkpointer.exit_code)` once told to stop and saved; False: `step` returns
-            True, an evaluation that is broken off leaves the `with` block, and `checkpointer.exit_code` says
-            how it ended.
+        exits: leave by `SystemExit(checkpointer.exit_code)` once told to stop and saved; False: `step`
+            returns True, an evaluation that is broken off leaves the `with` block, and
+            `checkpointer.exit_code` says how it ended.
         rereads: take up an epoch by reading again what was read, instead of by number; for loaders whose
             workers draw random numbers.
 
@@ -171,9 +171,11 @@ class SpotwatchRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, _Broken) or self._before is None:
-            self._ck.__exit__(kind, error, trace)
             if self._is_leaving:
+                self._ck.__exit__(None, None, None)
                 self._accelerator.end_training()
+            else:
+                self._ck.__exit__(kind, error, trace)
             return False
         try:
             code = self._break_off(self._before)

@@ -37,7 +37,7 @@ class Chance:
     def _take_numpy(self) -> dict[str, Any]:
         # Asking takes numpy 30 microseconds, and most batches draw nothing from it. The second of two normal
         # numbers is drawn without a trace in the words, so a state that holds one is always asked for anew.
-        bits = np.random.get_bit_generator()
+        bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]  # public, and not in its stubs
         if type(bits).__name__ != "MT19937":
             return self._ask_numpy()
         raw = ctypes.string_at(bits.ctypes.state_address, _MT19937_BYTES)

@@ -18,7 +18,6 @@ from accelerate import skip_first_batches
 from accelerate.data_loader import (
     BatchSamplerShard,
     DataLoaderDispatcher,
-    DataLoaderShard,
     SeedableRandomSampler,
     SkipBatchSampler,
     get_sampler,
@@ -27,6 +26,7 @@ from torch.utils.data import IterableDataset, RandomSampler
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.accelerate_chance import Chance
+from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
 from spotwatch.train.shield import worker_init
 
 log = logging.getLogger("spotwatch.train")
@@ -69,7 +69,7 @@ class Position:
     """
 
     def __init__(self, loader: Any, name: str, *, rereads: bool = False) -> None:
-        _expect_known(loader, name)
+        expect_known(loader, name)
         self.loader = loader
         self.name = name
         self.luck = Luck()
@@ -95,7 +95,7 @@ class Position:
         """What is saved during an evaluation, instead of where that is."""
         self._pending: dict[str, Any] | None = None
         """Where the last life was, until the loop comes here."""
-        _watch(loader, self)
+        watch(loader, self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches of which epoch the loop has taken, and what their order depends on."""
@@ -166,7 +166,7 @@ class Position:
             return
         self._has_begun = True
         if self._is_resumed:
-            self.loader.base_dataloader = _Rest(self._base, self._go_on)
+            self.loader.base_dataloader = Rest(self._base, self._go_on)
         else:
             self.luck.begin = self._chance.take()
             self._begin = [generator.get_state() for generator in self._generators()]
@@ -224,8 +224,8 @@ class Position:
         ours = self._generators()
         if len(ours) != len(states):
             raise ValueError(
-                f"its order came from {len(states)} generators, and this loader's from {len(ours)}: make it as "
-                f"it was, or let it be the same on any number of processes by use_seedable_sampler=True"
+                f"its order came from {len(states)} generators, and this loader's from {len(ours)}: make it "
+                f"as it was, or let it be the same on any number of processes by use_seedable_sampler=True"
             )
         for generator, state in zip(ours, states, strict=True):
             generator.set_state(state)
@@ -250,8 +250,9 @@ class Position:
         if self._by_number:
             base = skip_first_batches(self.loader, 0).base_dataloader
             sampler = base.sampler if isinstance(base.sampler, SkipBatchSampler) else base.batch_sampler
-            sampler.batch_sampler = _Skipping(sampler.batch_sampler, count, self._before_fetch)
-            return iter(base)
+            sampler.batch_sampler = Skipping(sampler.batch_sampler, count, self._before_fetch)
+            iterator: Iterator[Any] = iter(base)
+            return iterator
         if self._is_stateful:
             self._base.load_state_dict(self._stateful)
             iterator = iter(self._base)
@@ -268,96 +269,6 @@ class Position:
             self._chance.put(self.luck.fetch)
 
 
-class _Skipping:
-    """A batch sampler without its first batches; what is not read is not loaded either."""
-
-    def __init__(self, sampler: Any, count: int, then: Callable[[], None]) -> None:
-        self._sampler = sampler
-        self._count = count
-        self._then = then
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._sampler)
-        for _ in range(self._count):
-            next(batches)
-        self._then()
-        yield from batches
-
-    def __len__(self) -> int:
-        return len(self._sampler) - self._count
-
-
-class _Rest:
-    """Stands in for the loader inside Accelerate's, while a pass that was broken off is taken up."""
-
-    def __init__(self, base: Any, batches: Callable[[], Iterator[Any]]) -> None:
-        self._base = base
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._batches()
-
-    def __len__(self) -> int:
-        return len(self._base)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._base, name)
-
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]  # Accelerate's own claims to be what it stands for
-        return type(self._base)
-
-
-class _Watched:
-    """Accelerate's loader, which tells a Position what it does."""
-
-    _spotwatch: Position
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._spotwatch.passes(super().__iter__())  # type: ignore[misc]  # of the class beside this one
-
-    def set_epoch(self, epoch: int) -> None:
-        super().set_epoch(epoch)  # type: ignore[misc]  # likewise
-        self._spotwatch.begins()
-
-    def _update_state_dict(self) -> None:
-        self._spotwatch.fetches()
-        super()._update_state_dict()  # type: ignore[misc]  # likewise
-
-
-class _Shard(_Watched, DataLoaderShard):
-    pass
-
-
-class _Dispatcher(_Watched, DataLoaderDispatcher):
-    pass
-
-
-_WATCHED = {DataLoaderShard: _Shard, DataLoaderDispatcher: _Dispatcher}
-
-
-def _watch(loader: Any, position: Position) -> None:
-    # By the class, for that is where `for` looks; through object, for Accelerate hides its own.
-    object.__dict__["__class__"].__set__(loader, _WATCHED[type(loader)])
-    loader._spotwatch = position  # noqa: SLF001 - ours
-
-
-def _expect_known(loader: Any, name: str) -> None:
-    if type(loader) in _WATCHED.values():
-        raise ConfigError(f"{name} is tracked by another SpotwatchRun already: one run, one Accelerator")
-    if type(loader) not in _WATCHED:
-        raise ConfigError(
-            f"{name} is a {type(loader).__qualname__}, which Accelerate did not make: give accelerator.prepare "
-            f"a torch.utils.data.DataLoader"
-        )
-    wanted = ("base_dataloader", "set_epoch", "_update_state_dict", "iteration", "end_of_dataloader")
-    missing = [attribute for attribute in wanted if not hasattr(loader, attribute)]
-    if missing:
-        raise ConfigError(
-            f"{name}: this version of Accelerate has no {', '.join(missing)}: pip install accelerate==1.15.0"
-        )
-
-
 def _is_stream(base: Any) -> bool:
     return isinstance(base.dataset, IterableDataset) or (base.batch_sampler is None and not _batches(base))
 
@@ -370,8 +281,8 @@ def _make_stateful_exact(base: Any, loader: Any) -> None:
     """Let each pass of torchdata's loader begin alike, with an order that does not come from global state."""
     if isinstance(loader, DataLoaderDispatcher) and _processes() > 1:
         raise ConfigError(
-            "use_stateful_dataloader=True with dispatch_batches=True on several processes: Accelerate's state "
-            "of such a loader is that of other batches. Leave out one of both"
+            "use_stateful_dataloader=True with dispatch_batches=True on several processes: Accelerate keeps "
+            "the state of other batches than it has yielded; leave out one of both"
         )
     base.load_state_dict({})  # it has begun a pass to learn its state
     sampler = get_sampler(base)

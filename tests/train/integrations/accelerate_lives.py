@@ -75,7 +75,6 @@ def live_all(base: Path, cases: list[dict[str, Any]]) -> dict[str, Lived]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    print(output)
     assert process.returncode == 0, output
     return {case["name"]: Lived(base / "runs" / case["name"]) for case in cases}
 

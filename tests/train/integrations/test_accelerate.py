@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-for needed in ("torch", "accelerate", "torchdata"):
-    pytest.importorskip(needed, reason=f"needs {needed}")
 from tests.train.integrations.accelerate_lives import Lived, live_all
 
+for needed in ("torch", "accelerate", "torchdata"):
+    pytest.importorskip(needed, reason=f"needs {needed}")
 pytestmark = pytest.mark.timeout(600)
 
 _chance = random.Random(6)

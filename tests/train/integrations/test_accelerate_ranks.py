@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of Accelerate in two processes, one of which is told; DDP and FSDP2, and other numbers of processes."""
+"""Runs of Accelerate in two processes, one of which is told: DDP, FSDP2, and another number of processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-for needed in ("torch", "accelerate"):
-    pytest.importorskip(needed, reason=f"needs {needed}")
 from tests.train.integrations.accelerate_lives import Lived, live_all
 
+for needed in ("torch", "accelerate"):
+    pytest.importorskip(needed, reason=f"needs {needed}")
 pytestmark = pytest.mark.timeout(600)
 
 TERM = int(signal.SIGTERM)
@@ -20,12 +20,12 @@ STOPPED: dict[str, dict[str, Any]] = {
     "accumulation": {
         "accumulation": 3,
         "evaluate_every": 2,
-        "at": ["train:0:1", "evaluate:4:1", "train:0:2"],
+        "at": ["train:0:1", "evaluate:4:1", "train:2:1"],
     },
     "dispatched": {
         "loader": {"dispatch_batches": True},
         "evaluate_every": 0,
-        "at": ["train:0:2", "train:0:1"],
+        "at": ["train:0:2", "train:1:1"],
     },
     "split": {
         "loader": {"split_batches": True, "dispatch_batches": True},

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch")
-accelerate = pytest.importorskip("accelerate", reason="needs accelerate")
-
-from accelerate.state import AcceleratorState, GradientState
-from torch.utils.data import DataLoader, TensorDataset
-
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train import Checkpointer
-from spotwatch.train.integrations.accelerate import SpotwatchRun
+
+torch = pytest.importorskip("torch", reason="needs torch")
+accelerate = pytest.importorskip("accelerate", reason="needs accelerate")
+data = pytest.importorskip("torch.utils.data", reason="needs torch")
+state = pytest.importorskip("accelerate.state", reason="needs accelerate")
+SpotwatchRun = import_module("spotwatch.train.integrations.accelerate").SpotwatchRun
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -27,11 +27,11 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(autouse=True)
 def _as_a_new_process() -> Iterator[None]:
     """Give each test an Accelerate that knows of no other, as a process of its own would."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    state.GradientState._reset_state()
     yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    state.GradientState._reset_state()
 
 
 class World:
@@ -41,7 +41,7 @@ class World:
         self.accelerator = accelerate.Accelerator(cpu=True, **options)
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(TensorDataset(torch.ones(length, 2)), batch_size=2)
+        loader = data.DataLoader(data.TensorDataset(torch.ones(length, 2)), batch_size=2)
         self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
         self.ck = Checkpointer(tmp_path / "store", run_id="run", environ=environ, patience_seconds=0.0)
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_saved_is_refused_at_the_start(
 ) -> None:
     """The message says what to use instead."""
     lists = ("_models", "_optimizers", "_schedulers", "_custom_objects", "_dataloaders")
-    held: dict[str, Any] = dict.fromkeys(lists, [])
+    held: dict[str, Any] = {name: [] for name in lists}
     stand_in = SimpleNamespace(
         **held, step=0, sync_gradients=True, is_fsdp2=False, distributed_type=_Kind(kind)
     )
@@ -108,23 +108,19 @@ def test_what_is_prepared_too_late_is_refused_at_the_next_step(
 ) -> None:
     """It would not be saved."""
     world = World(tmp_path, environ)
-    with (
-        pytest.raises(ConfigError, match="after the run had begun"),
-        SpotwatchRun(world.ck, world.accelerator) as run,
-    ):
+    with SpotwatchRun(world.ck, world.accelerator) as run:
         world.accelerator.prepare(torch.nn.Linear(2, 1))
-        run.step()
+        with pytest.raises(ConfigError, match="after the run had begun"):
+            run.step()
 
 
 def test_memory_that_is_freed_too_early_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
     """What was freed may train no more, but would be saved."""
     world = World(tmp_path, environ)
-    with (
-        pytest.raises(ConfigError, match="free_memory"),
-        SpotwatchRun(world.ck, world.accelerator) as run,
-    ):
+    with SpotwatchRun(world.ck, world.accelerator) as run:
         world.accelerator.free_memory()
-        run.step()
+        with pytest.raises(ConfigError, match="free_memory"):
+            run.step()
 
 
 def test_a_loader_that_is_prepared_later_is_said(
@@ -133,7 +129,7 @@ def test_a_loader_that_is_prepared_later_is_said(
     """One made for each evaluation does no harm, so it is said once."""
     world = World(tmp_path, environ)
     with SpotwatchRun(world.ck, world.accelerator) as run:
-        world.accelerator.prepare(DataLoader(TensorDataset(torch.ones(4, 2))))
+        world.accelerator.prepare(data.DataLoader(data.TensorDataset(torch.ones(4, 2))))
         assert not run.step()
         assert not run.step()
     assert caplog.text.count("prepared after the run had begun") == 1
@@ -144,10 +140,10 @@ def test_a_registered_object_without_a_safe_form_is_refused_at_the_start(
 ) -> None:
     """Accelerate would pickle it."""
     world = World(tmp_path, environ)
-    bad = SimpleNamespace(state_dict=lambda: {"what": object()}, load_state_dict=lambda state: None)
+    bad = SimpleNamespace(state_dict=lambda: {"what": object()}, load_state_dict=lambda saved: None)
     world.accelerator.register_for_checkpointing(bad)
     with (
-        pytest.raises(ConfigError, match="registered/what: cannot save a builtins.object"),
+        pytest.raises(ConfigError, match=r"registered/what: cannot save a builtins\.object"),
         SpotwatchRun(world.ck, world.accelerator),
     ):
         pass
@@ -192,5 +188,5 @@ def test_a_loader_of_another_length_is_refused(tmp_path: Path, environ: dict[str
 
 
 def _as_if_new() -> None:
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    state.GradientState._reset_state()

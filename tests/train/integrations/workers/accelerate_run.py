@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that train with Accelerate, each over several lives, all forked from one process that has imported it.
 
-`accelerate_run.py BASE CASES.json`: a case has a `name`, its `lives`, and what `accelerate_objects` makes of it.
+`accelerate_run.py BASE CASES.json`: a case has a `name`, its `lives`, and what `accelerate_objects` takes.
 A life says what befalls it and where: `{"at": "train:1:3", "signal": 15, "rank": 1}`. Each rank appends what
 it does to BASE/NAME/trace.RANK, and BASE/NAME/codes has how each life ended.
 """
@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # each life would import them on its own, for seconds
+import torch.distributed.checkpoint
+import torch.distributed.fsdp
 
 from spotwatch.model import Do
 from spotwatch.train import Checkpointer

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from spotwatch import handshake
+from spotwatch.absence import Absence
 from spotwatch.actions.handshake import FlagState
 from spotwatch.cases import Case, Phase
 from spotwatch.errors import ActionError, HandshakeError
@@ -40,7 +41,8 @@ class Delivery:
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
-        self.stopper = Stopper(parts, self.act)
+        self._absence = Absence(parts)
+        self.stopper = Stopper(parts, self.act, self._absence)
         self.replayed_seq = self.stopper.replayed_seq
         self._errors: dict[str, str] = {}
         self._announced = {case.notice.id for case in parts.ledger.open_cases() if case.last_seq}
@@ -139,6 +141,8 @@ class Delivery:
         )
         if answer:
             self._record_answer(order, answer)
+        elif await self._absence.covers(order):
+            self._record_answer(order, p.trainers.last_words(), is_nobody_here=True)
 
     async def act(
         self, action: str, deed: Awaitable[str], order: Order, *, key: str = "", notice: Notice | None = None
@@ -238,11 +242,11 @@ class Delivery:
 
     # -- records -------------------------------------------------------------------------------------------
 
-    def _record_answer(self, order: Order, answer: str) -> None:
+    def _record_answer(self, order: Order, answer: str, *, is_nobody_here: bool = False) -> None:
         p = self._p
         p.handshake.forget_owed_flag()
         boot = p.clock.boot()
-        if answer == "acknowledged" and order.do is Do.FLUSH:
+        if answer == "acknowledged" and order.do is Do.FLUSH and not is_nobody_here:
             p.ledger.record("saved", seconds=boot - order.boot, is_durable=False, boot=boot)
         final = [case for case in self.cases_of(order) if self._is_last_step(case, order)]
         p.ledger.record(
@@ -252,7 +256,11 @@ class Delivery:
             answer=answer,
             waited_seconds=boot - order.boot,
             notice_to_saved_seconds=[boot - case.first_seen_boot for case in final],
+            **({"why": "nobody is here who could save"} if is_nobody_here else {}),
         )
+        if is_nobody_here and answer != "durable":
+            # Nothing was saved that anybody could be told of.
+            return
         for case in final:
             p.tellers.tell("saved", case.notice, self.facts(order) | {"answer": answer})
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from spotwatch.absence import Absence, Standing
 from spotwatch.actions.signal import SignalAction
 from spotwatch.errors import ActionError
 from spotwatch.model import Notice, Step
@@ -42,11 +43,14 @@ class Stopper:
     Args:
         parts: targets, trainers, ledger.
         act: of the delivery.
+        absence: knows whom there is no sense in telling.
     """
 
-    def __init__(self, parts: Parts, act: Act) -> None:
+    def __init__(self, parts: Parts, act: Act, absence: Absence) -> None:
         self._p = parts
         self._act = act
+        self._absence = absence
+        self._was_between: set[tuple[int, str]] = set()
         self.replayed_seq = parts.ledger.state.highest_seq
         """Orders up to this one are of an earlier life: evidence comes before a second signal."""
         self._retry_at: dict[str, float] = {}
@@ -58,6 +62,10 @@ class Stopper:
         untold = [t for t in self._due(order) if not (isinstance(t, Headed) and t.is_away())]
         if not untold:
             return True
+        away = await self._pass_over([t for t in untold if t.label not in order.procs], order)
+        untold = [t for t in untold if t.label not in away]
+        if not untold:
+            return False
         await self._wait_until_seen(order)
         return all(await asyncio.gather(*(self._stop(t, order, step, notice) for t in untold)))
 
@@ -95,6 +103,19 @@ class Stopper:
             for target in self._p.targets
             if target.label not in order.told and self._retry_at.get(target.label, now) <= now
         ]
+
+    async def _pass_over(self, targets: list[Target], order: Order) -> Collection[str]:
+        """Return the labels of those who do not run and cannot be told; they are looked for again."""
+        away = await self._absence.of(targets)
+        for label, standing in away.items():
+            self._retry_at[label] = self._p.clock.monotonic() + RETRY_SECONDS
+            if standing is Standing.RESTARTING:
+                self._was_between.add((order.seq, label))
+            elif (order.seq, label) in self._was_between:
+                # `draining` kept systemd from starting it again; when the stop is lifted, that is owed.
+                held_back = "ended before it was told, and not started again"
+                self._p.ledger.record("told", seq=order.seq, receiver=label, detail=held_back)
+        return away
 
     async def _stop(self, target: Target, order: Order, step: Step, notice: Notice) -> bool:
         p = self._p

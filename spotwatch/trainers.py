@@ -102,7 +102,7 @@ class Trainers:
     def fresh(self) -> list[Status]:
         """Return the trainers that reported within the last 15 s and have not said their last word."""
         now = self._clock.now()
-        return [s for s in self.statuses if s.is_fresh(now) and s.phase != "finished" and s.exit_code is None]
+        return [status for status in self.statuses if status.is_fresh(now) and not _has_left(status)]
 
     def newest(self) -> Status | None:
         """Return what was said last; None: nothing ever was. What is dated in the future goes last."""
@@ -151,6 +151,21 @@ class Trainers:
             return ""
         is_answered = is_flag_gone or (order.do is Do.STOP and are_processes_gone)
         return "acknowledged" if is_answered else ""
+
+    def have_heard(self, order: Order) -> bool:
+        """Tell whether somebody spoke when `order` was given, or after it, who had not left before it."""
+        told_since = order.at - timedelta(seconds=handshake.FRESH_SECONDS)
+        return any(s.at >= told_since and not (_has_left(s) and s.at < order.at) for s in self.statuses)
+
+    def have_left(self) -> bool:
+        """Tell whether nobody reports any more, and the last who did has said how it ended."""
+        newest = self.newest()
+        return newest is not None and not self.fresh() and _has_left(newest)
+
+    def last_words(self) -> str:
+        """Return `durable` when all who ever spoke here left with their work saved, else `acknowledged`."""
+        are_saved = bool(self.statuses) and all(map(_has_left_nothing, self.statuses))
+        return "durable" if are_saved else "acknowledged"
 
     def facts(self) -> dict[str, Any]:
         """Return what the metrics show; None where unknown.
@@ -222,6 +237,11 @@ class Trainers:
         if status.phase in _SAVE_PHASES and status.exit_code is None:
             reason = status.error.split(":", 1)[0]
             self._ledger.record("save_failed", run_id=status.run_id, reason=reason, error=status.error[:200])
+
+
+def _has_left(status: Status) -> bool:
+    """Tell whether this trainer has said its last word, whatever it was."""
+    return status.phase == "finished" or status.exit_code is not None
 
 
 def _has_finished(status: Status) -> bool:

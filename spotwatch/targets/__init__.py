@@ -30,6 +30,8 @@ __all__ = [
     "Headed",
     "PartlyToldError",
     "Proc",
+    "Remembering",
+    "Restarting",
     "Spawned",
     "Supervised",
     "Target",
@@ -103,6 +105,23 @@ class Supervised(Protocol):
 
     def is_down(self) -> bool:
         """Tell whether it certainly does not run and will not by itself; blocks for up to 2 s."""
+
+
+@runtime_checkable
+class Restarting(Protocol):
+    """A target that may be between two starts."""
+
+    def is_restarting(self) -> bool:
+        """Tell whether it has ended and will be started again by itself; blocks for up to 2 s."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A target that knows whether it was ever found, so that its configuration is right."""
+
+    @property
+    def was_found(self) -> bool:
+        """Tell whether it was found since we began."""
 
 
 @runtime_checkable

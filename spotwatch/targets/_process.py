@@ -7,6 +7,7 @@ signal is sent `_send`'s. Nothing here is started or waited for. Standard librar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Mapping
@@ -75,6 +76,7 @@ class ProcessTarget:
         self._finder = finder
         self._leaves = leaves
         self._owner = owner
+        self.was_found = False
 
     def find(self) -> tuple[Proc, ...]:
         """Return the processes to tell now, in order of pid; never an empty tuple.
@@ -96,6 +98,7 @@ class ProcessTarget:
                 problems.append(str(error))
         if not found:
             raise ActionError(f"{self.label}: {'; '.join(problems)}")
+        self.was_found = True
         procs = tuple(found[pid] for pid in sorted(found))
         self._owner = self._owner or (procs[0].uid, procs[0].gid)
         return procs
@@ -119,11 +122,9 @@ class ProcessTarget:
 
     def owner(self) -> tuple[int, int] | None:
         """Return uid and gid of the trainer, also while it is away once it has been seen; None: unknown."""
-        if self._owner is None:
-            try:
+        if not self.was_found:
+            with contextlib.suppress(ActionError):
                 self.find()
-            except ActionError:
-                return None
         return self._owner
 
     async def stop(self, procs: tuple[Proc, ...]) -> str:

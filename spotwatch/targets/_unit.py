@@ -24,6 +24,7 @@ from spotwatch.targets._process import ProcessTarget
 from spotwatch.targets._send import refusal
 from spotwatch.targets._systemd import UnitFacts, systemctl, unit_facts, unit_name
 
+_BETWEEN_STARTS = "auto-restart"
 _SELF_CGROUP = Path("/proc/self/cgroup")
 
 
@@ -137,6 +138,13 @@ class UnitTarget:
             return False
         return facts.load_state == "loaded" and facts.active_state in ("inactive", "failed")
 
+    def is_restarting(self) -> bool:
+        """Tell whether the unit has ended and systemd is about to start it again; blocks for up to 2 s."""
+        try:
+            return unit_facts(self.unit).sub_state.startswith(_BETWEEN_STARTS)
+        except ActionError:
+            return False
+
     async def stop(self, procs: tuple[Proc, ...]) -> str:
         """Queue systemd's stop job without waiting for its end, and say so.
 
@@ -167,7 +175,7 @@ def running_facts(unit: str) -> UnitFacts:
     state = f"{facts.active_state} ({facts.sub_state})"
     if problem := load_problem(facts):
         raise ActionError(problem)
-    if facts.sub_state.startswith("auto-restart"):
+    if facts.sub_state.startswith(_BETWEEN_STARTS):
         raise ActionError(f"unit {unit} is restarting{explain_end(facts)}")
     if facts.main_pid == 0:
         raise ActionError(f"unit {unit} has no main process, it is {state}{explain_end(facts)}")

@@ -94,6 +94,7 @@ class Adapters:
             "active": peft_adapters.active(self.model, layers),
             "disabled": peft_adapters.are_disabled(layers),
             "ranks": peft_adapters.ranks(self.model),
+            "extra": {name: module.get_extra_state() for name, module in found.keepers.items()},
             "trainable": [name for name, part in parts.items() if part.tensor.requires_grad],
             "tensors": {name: parts[name].tensor for name in parts if name not in self._frozen.rows},
         }
@@ -119,6 +120,9 @@ class Adapters:
             raise StoreError(f"the adapters were {word} when it was saved: let them be so before resume()")
         saved: Mapping[str, torch.Tensor] = state["tensors"]
         self._expect_tensors(saved, parts)
+        if state["extra"].keys() != found.keepers.keys():
+            odd = state["extra"].keys() ^ found.keepers.keys()
+            raise StoreError(f"{_some(odd)}: with state of its own in one model, and not in the other")
         self._expect_base(state["base"], saved.keys())
         flags = dict.fromkeys(state["trainable"], True)
         self._activate(found, state["active"], flags)
@@ -127,6 +131,8 @@ class Adapters:
         with torch.no_grad():
             for name, value in saved.items():
                 parts[name].tensor.copy_(value)
+        for name, value in state["extra"].items():
+            found.keepers[name].set_extra_state(value)
         peft_adapters.restore_ranks(self.model, state["ranks"])
         self._keep(saved.keys() & self._frozen.rows.keys())
 

@@ -83,9 +83,10 @@ def check(layers: Mapping[str, Any]) -> None:
         ConfigError: adapters are merged into the base.
     """
     for name, layer in layers.items():
-        if layer.merged_adapters:
+        merged = getattr(layer, "merged_adapters", None)  # wrappers have it since peft 0.18
+        if merged:
             raise ConfigError(
-                f"{name}: the adapters {list(layer.merged_adapters)} are merged into the base; call "
+                f"{name}: the adapters {list(merged)} are merged into the base; call "
                 f"unmerge_adapter() before the end of the step (and before resume())"
             )
 

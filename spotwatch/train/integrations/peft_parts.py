@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from spotwatch.train.state.tensors import is_tensor
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,6 +24,8 @@ _WRAPPED = ("base_layer", "original_module")
 _SHARED = ("BufferDict", "ParameterDict", "ParameterList")
 # What torch puts between a module and its own wrapper; the next life may have none, or others.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+# torch/nn/modules/module.py: under this name a module's own word stands in its state_dict.
+_EXTRA = "_extra_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Parts:
     """By name; a tied one under each of its names."""
     layers: dict[str, Any] = field(default_factory=dict)
     """The layers of peft, by name."""
+    keepers: dict[str, Any] = field(default_factory=dict)
+    """Modules that keep state which is no tensor of theirs (`get_extra_state`), by name."""
 
 
 class _Kind(Enum):
@@ -68,14 +74,10 @@ def is_peft_model(model: Any) -> bool:
 
 def extras(model: Any, known: Parts) -> dict[str, torch.Tensor]:
     """Return what the model's `state_dict` holds beside `known`, such as the scales of a quantized layer."""
-    import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
-
     there = {id(part.tensor) for part in known.tensors.values()}
-    return {
-        shown(name): value
-        for name, value in model.state_dict(keep_vars=True).items()
-        if isinstance(value, torch.Tensor) and id(value) not in there
-    }
+    held = model.state_dict(keep_vars=True)
+    found = (_tensors(value, shown(name)) for name, value in held.items() if not name.endswith(_EXTRA))
+    return {path: tensor for each in found for path, tensor in each if id(tensor) not in there}
 
 
 def shown(name: str) -> str:
@@ -84,6 +86,14 @@ def shown(name: str) -> str:
         if wrapper in name:
             name = name.replace(wrapper, "")
     return name
+
+
+def _tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if is_tensor(value):
+        yield path, value  # type: ignore[misc]  # is_tensor imports no torch, so it cannot narrow
+    elif isinstance(value, (list, tuple)):  # torch's own quantized layers keep weight and bias so
+        for index, item in enumerate(value):
+            yield from _tensors(item, f"{path}.{index}")
 
 
 def _peft() -> dict[_Kind, tuple[type[Any], ...]]:
@@ -105,8 +115,9 @@ class _Walk:
     """One look at all modules. Training waits for it at each save, so each class is looked at once."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415 - as above
+        import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
+        self._says_nothing = torch.nn.Module.get_extra_state
         normalisation = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base of all that keep statistics
         self._classes = _peft() | {_Kind.NORMALISATION: (normalisation,)}
         self._kinds: dict[type, _Kind] = {}
@@ -126,6 +137,8 @@ class _Walk:
             self._found.tensors[path + name] = Part(tensor, is_buffer, saved)
         if kind is _Kind.LAYER:
             self._found.layers[path[:-1]] = module
+        if type(module).get_extra_state is not self._says_nothing:
+            self._found.keepers[path[:-1]] = module
         for name, child in module._modules.items():  # noqa: SLF001 - named_children() makes a generator of each
             if child is not None and id(child) not in self._seen:
                 below = _is_adapters(kind, name, child, is_adapters=is_adapters)

@@ -27,6 +27,15 @@ def tiny(seed: int = 0) -> Any:
     return transformers.LlamaForCausalLM(config)
 
 
+def halved(*, seed: int = 0, dtype: Any = None, width: int = 8, bias: bool = True) -> Any:
+    """Return a model whose body is frozen, and whose head is trained."""
+    import torch  # noqa: PLC0415 - as above
+
+    torch.manual_seed(seed)
+    body = torch.nn.Linear(4, width, bias=bias).requires_grad_(False)
+    return torch.nn.Sequential(body.to(dtype), torch.nn.Linear(width, 2))
+
+
 class Life:
     """One life of a run of which nothing is trained but a model: begun as `resume` begins one.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Slurm recipe on a node where an earlier start of the same job was killed.
+"""The Slurm recipe where an earlier start of the job was killed on the node, and what it wants requeued.
 
 `srun` and the trainer are played by a few lines of shell; the real Slurm is in tests/real.
 """
@@ -22,6 +22,9 @@ SRUN = """#!/bin/bash
 shift
 SLURM_NODEID=${NODEID:-0} setsid --wait "$@"
 """
+SCONTROL = """#!/bin/bash
+echo "$@" >> asked
+"""
 TRAINER = """echo "$SPOTWATCH_STATE_DIR $ATTEMPT"
 mkdir "$SPOTWATCH_RUNTIME_DIR" "$SPOTWATCH_STATE_DIR" && touch "$SPOTWATCH_STATE_DIR/journal"
 test -z "$KILLED" || kill -KILL 0
@@ -37,6 +40,8 @@ def cluster(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "srun").write_text(SRUN, encoding="utf-8")
     (tmp_path / "bin" / "srun").chmod(0o755)
+    (tmp_path / "bin" / "scontrol").write_text(SCONTROL, encoding="utf-8")
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
     return tmp_path
 
 
@@ -97,3 +102,35 @@ def test_name_that_somebody_else_took_does_no_harm(cluster: Path) -> None:
     base = Path(killed.stdout.split()[0]).parent
     assert base.stat().st_uid == os.geteuid()
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("status", "array", "requeued"),
+    [
+        ("75", {}, JOB),
+        ("76", {}, JOB),
+        ("75", {"SLURM_ARRAY_JOB_ID": JOB, "SLURM_ARRAY_TASK_ID": "3"}, f"{JOB}_3"),
+        ("75", {"SLURM_ARRAY_JOB_ID": "4700", "SLURM_ARRAY_TASK_ID": "0"}, "4700_0"),
+        ("0", {}, ""),
+        ("77", {}, ""),
+        ("143", {}, ""),
+    ],
+)
+def test_what_is_requeued(cluster: Path, status: str, array: dict[str, str], requeued: str) -> None:
+    """A stop is, of an array the one task; an end, a lost lease and a signal to the trainer alone are not."""
+    (cluster / "torchrun-node.sh").write_text(f"exit {status}\n", encoding="utf-8")
+    assert start(cluster, **array).returncode == int(status)
+    assert asked(cluster) == ([f"requeue {requeued}"] if requeued else [])
+
+
+def test_told_before_the_trainer_could_hear(cluster: Path) -> None:
+    """A signal to the whole step that ends what was starting is a stop without a save, and is requeued."""
+    (cluster / "torchrun-node.sh").write_text("kill -TERM $PPID $$\n", encoding="utf-8")
+    assert start(cluster).returncode == 76
+    assert asked(cluster) == [f"requeue {JOB}"]
+
+
+def asked(cluster: Path) -> list[str]:
+    """Return what `scontrol` was asked for."""
+    path = cluster / "asked"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -23,7 +23,7 @@ from spotwatch.config import Settings
 from spotwatch.config_print import digest_settings
 from spotwatch.detection import detect
 from spotwatch.dry_run import DryHandshake, DryTarget, DryTeller
-from spotwatch.errors import ActionError, ConfigError, HandshakeError
+from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.journal import FileJournal, Journal, MemoryJournal, read_journal
 from spotwatch.kept_bodies import KeptBodies
 from spotwatch.ledger import Ledger
@@ -31,12 +31,10 @@ from spotwatch.logs import Logger
 from spotwatch.metrics import Metrics
 from spotwatch.model import Event
 from spotwatch.narrator import Narrator
-from spotwatch.owners import Owners
 from spotwatch.parts import Parts
 from spotwatch.policy import estimate
 from spotwatch.provider_making import make_provider
 from spotwatch.providers import Confirmer, Provider, Receiver, Windowed
-from spotwatch.rundir import clear_the_way, lock_runtime_dir, prepare_runtime_dir
 from spotwatch.runner import Runner
 from spotwatch.save_fit import only_periodic
 from spotwatch.server import MetricsServer, WebhookServer
@@ -44,6 +42,7 @@ from spotwatch.status_page import StatusPage
 from spotwatch.targets import Supervised, Target, make_targets
 from spotwatch.telling import Tellers
 from spotwatch.trainers import Trainers
+from spotwatch.upkeep import Upkeep
 from spotwatch.watcher import Watcher
 from spotwatch.webhook_guard import Limits
 
@@ -89,13 +88,13 @@ class Assembly:
         """Make everything; what was made is taken apart again if a later part fails."""
         async with AsyncExitStack() as stack:
             self.targets = self._make_targets()
-            self._owners = Owners(
-                self._settings.flag.owner, self.targets, self._clock, on_found=self._share_runtime_dir
+            self.upkeep = Upkeep(
+                self._settings, self._clock, self.targets, log=self._log, is_dry_run=self._is_dry_run
             )
+            self._owners = self.upkeep.owners
             await self._owners.refresh()
-            self.warnings += clear_the_way(self._settings.runtime_dir)
-            prepare_runtime_dir(self._settings, self._owners.of_flag())
-            stack.enter_context(lock_runtime_dir(self._settings.runtime_dir))
+            stack.callback(self.upkeep.close)
+            self.warnings += self.upkeep.begin()
             self.ledger = Ledger(self._clock)
             self.journal = self._open_journal()
             stack.callback(self.journal.close)
@@ -201,7 +200,6 @@ class Assembly:
             )
         if self._is_dry_run:
             return MemoryJournal()
-        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         return FileJournal(
             state_dir,
@@ -241,13 +239,6 @@ class Assembly:
             before_order=self._owners.refresh,
         )
         self.runner = Runner(self.parts)
-
-    def _share_runtime_dir(self, owner: tuple[int, int]) -> None:
-        """Let a trainer in whose user became known only now: it must be able to remove the flag."""
-        try:
-            prepare_runtime_dir(self._settings, owner)
-        except ConfigError as error:
-            self._log.warning("check", problem=str(error))
 
     def _make_tellers(self) -> list[Teller]:
         tellers: list[Teller] = [HookTeller(self._settings.hook)]

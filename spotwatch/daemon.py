@@ -111,6 +111,7 @@ class Daemon:
         self._failing_seconds = parts.runner.failing_seconds
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self._tick(parts), name="runner")]
+            running.append(tasks.create_task(parts.upkeep.run(), name="upkeep"))
             for watcher in parts.watchers:
                 running.append(tasks.create_task(watcher.run(), name=f"watch {watcher.provider.name}"))
                 running.append(tasks.create_task(self._learn_identity(parts, watcher.provider)))

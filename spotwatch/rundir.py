@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime directory: made so that daemon and trainer can share it, and held by one daemon at a time.
+"""The runtime directory: made so that daemon and trainer can share it, and cleared of what does not belong.
 
 It does not know what the files in it mean, nor where the directory is; `handshake` and `config_places` do.
+Which daemon runs there, `runtime_lock` knows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
+import itertools
 import os
+import re
 import stat
-import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from spotwatch.config import Settings
 from spotwatch.config_check import LOCK, resolve_owner
@@ -25,9 +26,11 @@ from spotwatch.handshake import NOTICES_DIR, STATUS_DIR
 SHARED = 0o2770
 """Group members write too, and what they make belongs to the group (setgid)."""
 PRIVATE = 0o700
-_MAX_ASIDE = 100
-_LOCK_PATIENCE_SECONDS = 0.5
-"""`is_held` holds the lock for microseconds to find out; a daemon that starts then must not give up."""
+KEPT_ASIDE = 8
+"""Of what was set aside the newest is kept: somebody may want to know what it was."""
+_ASIDE = re.compile(r"\.refused-[0-9a-f]{1,12}$")
+_MAX_ENTRIES = 1000
+_MAX_REMOVED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,9 @@ def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"runtime_dir {path} cannot be made: {error.strerror}{_mend_of(error)}") from error
+        raise ConfigError(
+            f"runtime_dir {path} cannot be made: {error.strerror}{explain_error(error)}"
+        ) from error
     with contextlib.ExitStack() as stack:
         top = _prepare(path, path, access, None, stack)
         for name in (STATUS_DIR, NOTICES_DIR):
@@ -81,8 +86,9 @@ def prepare_runtime_dir(settings: Settings, owner: tuple[int, int] | None = None
 def clear_the_way(path: Path) -> list[str]:
     """Set aside what stands in our own runtime directory where a daemon's folder or lock belongs.
 
-    The trainer's group may rename and replace there. Its user must not keep every later daemon from starting:
-    a link, a file or a folder that is closed to us gets another name, and a new one is made.
+    The trainer's group may rename and replace there. Its user must not keep every later daemon from starting,
+    nor this one from hearing: a link, a file, and a folder that is closed to us, open to everyone or another
+    user's (whose notices no daemon believes) get another name, and a new one can be made.
 
     Args:
         path: the runtime directory; one that is not there, or not ours, is left alone.
@@ -96,34 +102,81 @@ def clear_the_way(path: Path) -> list[str]:
         return []
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
         return []
-    wanted = ((STATUS_DIR, _is_our_folder), (NOTICES_DIR, _is_our_folder), (LOCK, _is_our_lock))
-    wrong = [
-        path / name for name, is_right in wanted if os.path.lexists(path / name) and not is_right(path / name)
+    wanted = ((STATUS_DIR, _is_our_folder), (NOTICES_DIR, _is_our_folder), (LOCK, _is_file))
+    return [
+        said
+        for name, is_right in wanted
+        if not _is_right_or_gone(path / name, is_right) and (said := set_aside(path / name))
     ]
-    return [said for place in wrong if (said := _set_aside(place))]
 
 
-def _set_aside(place: Path) -> str:
-    names = (place.with_name(f"{place.name}.refused-{number}") for number in range(_MAX_ASIDE))
-    aside = next((name for name in names if not os.path.lexists(name)), None)
-    if aside is None:
-        return ""  # then it is refused, as it always was
-    uid = place.lstat().st_uid
-    place.rename(aside)
+def set_aside(place: Path) -> str:
+    """Give what stands at `place` a name that nobody can foresee, and say so; empty when that failed.
+
+    Of what was set aside in this directory the oldest is removed.
+    """
+    aside = place.with_name(f"{place.name}.refused-{uuid.uuid4().hex[:12]}")
+    try:
+        uid = place.lstat().st_uid
+        place.rename(aside)
+    except OSError:
+        return ""  # gone by now; or else what comes next refuses it, and says why
+    _remove_old_asides(place.parent)
     return (
         f"{place} was replaced by what uid {uid} has made: set aside as {aside.name}, and made anew; look at "
         "what runs as that user"
     )
 
 
+def _remove_old_asides(folder: Path) -> None:
+    """Remove what was set aside earlier, but for the newest; what resists stays."""
+    found: list[tuple[int, Path]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, _MAX_ENTRIES):
+            if _ASIDE.search(entry.name):
+                with contextlib.suppress(OSError):
+                    found.append((entry.stat(follow_symlinks=False).st_ctime_ns, Path(entry.path)))
+    for _, path in sorted(found, reverse=True)[KEPT_ASIDE : KEPT_ASIDE + _MAX_REMOVED]:
+        with contextlib.suppress(OSError):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder with the files in it; no link is followed.
+
+    Raises:
+        OSError: it is not ours to remove, or too much is in it.
+    """
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        path.unlink()
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with os.scandir(fd) as entries:
+            for entry in itertools.islice(entries, _MAX_ENTRIES):
+                os.unlink(entry.name, dir_fd=fd)
+    finally:
+        os.close(fd)
+    path.rmdir()
+
+
+def _is_right_or_gone(place: Path, is_right: Callable[[Path], bool]) -> bool:
+    try:
+        return is_right(place)
+    except OSError:
+        return True
+
+
 def _is_our_folder(place: Path) -> bool:
+    """Tell whether a folder is one that the daemon can use and whose files it believes, as `file` does."""
     facts = place.lstat()
     is_sound = stat.S_ISDIR(facts.st_mode) and not facts.st_mode & stat.S_IWOTH
-    return is_sound and os.access(place, os.R_OK | os.W_OK | os.X_OK)
+    is_ours = facts.st_uid in (0, os.geteuid())
+    return is_sound and is_ours and os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
-def _is_our_lock(place: Path) -> bool:
-    return stat.S_ISREG(place.lstat().st_mode) and os.access(place, os.R_OK | os.W_OK)
+def _is_file(place: Path) -> bool:
+    return stat.S_ISREG(place.lstat().st_mode)
 
 
 def check_runtime_dir(path: Path, *, uids: frozenset[int] | None) -> None:
@@ -161,7 +214,9 @@ def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: cont
             "member of the group of flag.owner, or set runtime_dir"
         ) from error
     except OSError as error:
-        raise ConfigError(f"runtime_dir: {path} cannot be made: {error.strerror}{_mend_of(error)}") from error
+        raise ConfigError(
+            f"runtime_dir: {path} cannot be made: {error.strerror}{explain_error(error)}"
+        ) from error
     return fd
 
 
@@ -194,7 +249,8 @@ def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:
         os.fchmod(fd, SHARED)
 
 
-def _mend_of(error: OSError) -> str:
+def explain_error(error: OSError) -> str:
+    """Return how to mend what kept a file or directory from being made, after a semicolon; may be empty."""
     if error.errno == errno.EROFS:
         return "; set runtime_dir, or ReadWritePaths= in the daemon's unit"
     return "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
@@ -215,101 +271,3 @@ def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:
             f"runtime_dir: {path} is writable by everyone, so anyone could stop the trainer; "
             "look through its files, then chmod o-w it"
         )
-
-
-class RuntimeLock:
-    """The right to be the one daemon on a runtime directory, held until `close` or the end of the process."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def close(self) -> None:
-        """Let the next daemon in; a second call does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def lock_runtime_dir(path: Path) -> RuntimeLock:
-    """Take the lock of the runtime directory `path` and write our pid into it.
-
-    Raises:
-        ConfigError: another daemon holds it, whose pid is named, or the file is not to be trusted.
-    """
-    give_up_at = time.monotonic() + _LOCK_PATIENCE_SECONDS
-    while True:
-        fd = _open_lock(path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pid = _read_pid(fd)
-            os.close(fd)
-            if time.monotonic() < give_up_at:
-                time.sleep(0.02)
-                continue
-            who = f"pid {pid}" if pid else "a process that has not written its pid"
-            raise ConfigError(
-                f"another spotwatch daemon ({who}) runs on {path}; stop it, or give this one its own "
-                "--runtime-dir and --state-dir"
-            ) from None
-        if _is_in_place(fd, path / LOCK):
-            with contextlib.suppress(OSError):
-                # On a full disk the lock holds all the same, only our name is not in it.
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-            return RuntimeLock(fd)
-        os.close(fd)  # removed or replaced between open and lock: a lock on it would exclude nobody
-
-
-def find_daemon(path: Path) -> int | None:
-    """Return the pid of the daemon on the runtime directory `path`; 0: one runs, its pid is unreadable.
-
-    None when none runs, or when this user may not look: the directory is closed to them.
-    """
-    try:
-        fd = _open_lock(path, os.O_RDONLY)
-    except ConfigError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _read_pid(fd)
-    finally:
-        os.close(fd)
-    return None
-
-
-def _open_lock(path: Path, flags: int) -> int:
-    try:
-        # Non-blocking: a pipe planted under this name would hang the start.
-        fd = os.open(path / LOCK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        is_theirs = error.errno == errno.EACCES
-        mend = "; if another user has made it, remove it" if is_theirs else _mend_of(error)
-        raise ConfigError(f"{path / LOCK} cannot be opened: {error.strerror}{mend}") from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise ConfigError(f"{path / LOCK} is not a regular file; remove it")
-    return fd
-
-
-def _is_in_place(fd: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except OSError:
-        return False
-    ours = os.fstat(fd)
-    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
-
-
-def _read_pid(fd: int) -> int:
-    text = os.pread(fd, 20, 0).strip()
-    return int(text) if text.isdigit() else 0

@@ -6,12 +6,10 @@ What the files in it mean is tested with the handshake.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,8 @@ import pytest
 from spotwatch.config import Flag, Settings
 from spotwatch.config_check import LOCK
 from spotwatch.errors import ConfigError
-from spotwatch.rundir import (
-    check_runtime_dir,
-    choose_access,
-    clear_the_way,
-    find_daemon,
-    lock_runtime_dir,
-    prepare_runtime_dir,
-)
+from spotwatch.rundir import check_runtime_dir, choose_access, clear_the_way, prepare_runtime_dir
+from spotwatch.runtime_lock import lock_runtime_dir
 from tests.cli.stranger import open_to_all
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to play another user")
@@ -130,7 +122,7 @@ def test_what_a_trainer_put_in_our_way_is_set_aside(name: str, how: str, tmp_pat
         (path / name).chmod(0o777)
     (line,) = clear_the_way(path)
     assert f"{path / name} was replaced" in line
-    assert os.path.lexists(path / f"{name}.refused-0")
+    assert len(list(path.glob(f"{name}.refused-*"))) == 1
     prepare_runtime_dir(settings_for(path))
     assert (path / name).is_dir()
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -213,79 +205,6 @@ def test_ordinary_user_gets_a_private_one_and_reasons(tmp_path: Path) -> None:
     assert "run as its owner or as root" in run_as_user(tmp_path / "run")
 
 
-def test_one_daemon_at_a_time(tmp_path: Path) -> None:
-    """The second is told the first one's pid; after the first is gone the next gets in."""
-    with lock_runtime_dir(tmp_path):
-        assert find_daemon(tmp_path) == os.getpid()
-        with pytest.raises(ConfigError, match=rf"\(pid {os.getpid()}\) runs on {tmp_path}"):
-            lock_runtime_dir(tmp_path)
-    assert find_daemon(tmp_path) is None
-    lock_runtime_dir(tmp_path).close()
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start another process that holds the lock."""
-    script = (
-        "import sys; from pathlib import Path; from spotwatch.rundir import lock_runtime_dir\n"
-        "lock = lock_runtime_dir(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-
-
-def test_lock_dies_with_its_process(tmp_path: Path, daemon: subprocess.Popen[str]) -> None:
-    """SIGKILL leaves the file behind, but no lock: the next start succeeds at once."""
-    assert find_daemon(tmp_path) == daemon.pid
-    daemon.kill()
-    daemon.wait()
-    assert (tmp_path / LOCK).exists()
-    assert find_daemon(tmp_path) is None
-    with lock_runtime_dir(tmp_path):
-        assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
-
-
-def test_no_daemon_where_nothing_is(tmp_path: Path) -> None:
-    """A missing directory, or one without a lock file, has no daemon."""
-    assert find_daemon(tmp_path / "none") is None
-    assert find_daemon(tmp_path) is None
-
-
-def test_lock_on_a_removed_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is replaced between open and lock excludes nobody, so the lock is taken on the new one."""
-    real, calls = fcntl.flock, []
-
-    def replace_first(fd: int, operation: int) -> None:
-        real(fd, operation)
-        calls.append(fd)
-        if len(calls) == 1:
-            (tmp_path / LOCK).unlink()
-
-    monkeypatch.setattr(fcntl, "flock", replace_first)
-    with lock_runtime_dir(tmp_path):
-        monkeypatch.undo()
-        assert len(calls) == 2
-        assert find_daemon(tmp_path) == os.getpid()
-
-
-def test_hostile_lock_file_is_refused(tmp_path: Path) -> None:
-    """Neither a link nor a pipe under the lock's name is opened, and nothing hangs."""
-    (tmp_path / LOCK).symlink_to("/etc/passwd")
-    with pytest.raises(ConfigError, match="cannot be opened"):
-        lock_runtime_dir(tmp_path)
-    (tmp_path / LOCK).unlink()
-    os.mkfifo(tmp_path / LOCK)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        lock_runtime_dir(tmp_path)
-    assert find_daemon(tmp_path) is None
-
-
 def test_check_of_a_foreign_directory(tmp_path: Path) -> None:
     """Only a real directory of the users named passes."""
     check_runtime_dir(tmp_path, uids=frozenset({os.geteuid()}))
@@ -293,22 +212,3 @@ def test_check_of_a_foreign_directory(tmp_path: Path) -> None:
         check_runtime_dir(tmp_path, uids=frozenset({987654}))
     with pytest.raises(ConfigError, match="cannot be used: No such file"):
         check_runtime_dir(tmp_path / "none", uids=frozenset())
-
-
-def test_the_lock_holds_on_a_full_disk(tmp_path: Path) -> None:
-    """Not a byte can be written: the watch begins all the same, and a second daemon is kept out."""
-    prepare_runtime_dir(settings_for(tmp_path / "run"))
-    code = (
-        "import resource, sys, time; from pathlib import Path; from spotwatch.rundir import lock_runtime_dir;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        f"lock = lock_runtime_dir(Path({str(tmp_path / 'run')!r}));"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert find_daemon(tmp_path / "run") == 0
-        with pytest.raises(ConfigError, match="another spotwatch daemon"):
-            lock_runtime_dir(tmp_path / "run")

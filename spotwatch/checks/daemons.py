@@ -22,7 +22,7 @@ from spotwatch.config_places import RUN
 from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.handshake import DRAINING, ORDER, read_order
 from spotwatch.model import Do
-from spotwatch.rundir import find_daemon
+from spotwatch.runtime_lock import find_daemon
 from spotwatch.safe_files import read_small_file
 from spotwatch.targets import UnitFacts, explain_end, unit_facts
 

@@ -26,7 +26,7 @@ from spotwatch.handshake import Status, read_statuses
 from spotwatch.journal import read_journal
 from spotwatch.ledger import Ledger
 from spotwatch.policy import MeasuredSave, estimate
-from spotwatch.rundir import find_daemon
+from spotwatch.runtime_lock import find_daemon
 from spotwatch.targets import Foreseeing, Proc, Target, make_targets, read_groups, unit_facts
 
 T = TypeVar("T")

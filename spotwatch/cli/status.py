@@ -28,7 +28,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.handshake import ORDER
 from spotwatch.masking import escape
 from spotwatch.model import to_rfc3339
-from spotwatch.rundir import find_daemon
+from spotwatch.runtime_lock import find_daemon
 
 TIMEOUT_SECONDS = 2.0
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024

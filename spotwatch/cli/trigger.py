@@ -24,7 +24,8 @@ from spotwatch.errors import ConfigError, HandshakeError
 from spotwatch.handshake import NOTICES_DIR
 from spotwatch.masking import escape
 from spotwatch.model import from_rfc3339, to_rfc3339
-from spotwatch.rundir import check_runtime_dir, find_daemon, prepare_runtime_dir
+from spotwatch.rundir import check_runtime_dir, prepare_runtime_dir
+from spotwatch.runtime_lock import find_daemon
 from spotwatch.safe_files import remove_if_there, write_atomically
 
 NAME = "manual.json"

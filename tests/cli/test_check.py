@@ -28,7 +28,7 @@ from spotwatch.clock import SystemClock
 from spotwatch.emulator import Emulator
 from spotwatch.handshake import Order
 from spotwatch.model import Do
-from spotwatch.rundir import lock_runtime_dir
+from spotwatch.runtime_lock import lock_runtime_dir
 from tests.checks.bench import free_port
 from tests.cli.stranger import open_to_all, run_as_stranger
 from tests.families import Family, family, needs_root
@@ -255,11 +255,12 @@ def test_what_another_user_may_not_see_is_not_to_be_removed(closed: str, tmp_pat
     (run / "pid").chmod(0o600)
     places = ("--runtime-dir", str(run), "--pidfile", str(run / "pid"))
     with lock_runtime_dir(run):
-        (run / "daemon.lock").chmod(0o600)
         done = run_as_stranger("check", "--json", "--provider", "file", *places)
     rows = {row["name"]: row for row in json.loads(done.stdout)["checks"]}
     assert "Traceback" not in done.stderr
-    for name in ("order", "daemon", "flag", "trainer" if closed != "files" else "draining"):
+    if closed == "files":
+        assert (rows["daemon"]["result"], f"pid {os.getpid()}" in rows["daemon"]["found"]) == ("ok", True)
+    for name in ("order", "flag", *(("trainer", "daemon") if closed != "files" else ("draining",))):
         assert (rows[name]["result"], "with sudo" in rows[name]["mend"]) == ("skip", True), rows[name]
     assert "with sudo" in rows["target"]["mend"]
     told = " ".join(row["found"] + row["mend"] for row in rows.values() if row["name"] != "trainer.refused")

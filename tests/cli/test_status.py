@@ -24,7 +24,7 @@ from spotwatch.cli.status import command
 from spotwatch.errors import ConfigError
 from spotwatch.handshake import Order, Saved, Status, write_status
 from spotwatch.model import Do, to_rfc3339
-from spotwatch.rundir import lock_runtime_dir
+from spotwatch.runtime_lock import lock_runtime_dir
 from spotwatch.safe_files import write_atomically
 from spotwatch.testing import EPOCH
 from tests.cli.status_document import DOCUMENT

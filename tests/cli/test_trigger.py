@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from spotwatch.cli.trigger import command, read_deadline
 from spotwatch.errors import ConfigError
-from spotwatch.rundir import lock_runtime_dir
+from spotwatch.runtime_lock import lock_runtime_dir
 from spotwatch.testing import EPOCH
 from tests.cli.stranger import STRANGER, open_to_all, run_as_stranger
 from tests.families import needs_root

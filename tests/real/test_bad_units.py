@@ -30,8 +30,8 @@ _TARGET = f'[[target]]\nunit = "{_TRAIN}"\n'
 _WEBHOOK = '[webhook]\nlisten = "127.0.0.1:9476"\nsecret_files = ["webhook-secret"]\n'
 _HOLD_PORT = "import socket, time; s = socket.create_server(('127.0.0.1', 9475)); time.sleep(600)"
 _HOLD_LOCK = (
-    "import fcntl, time; f = open('/run/spotwatch/daemon.lock', 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
-    "f.write('4711'); f.flush(); time.sleep(600)"
+    "import time; from pathlib import Path; from spotwatch.runtime_lock import lock_runtime_dir; "
+    "lock = lock_runtime_dir(Path('/run/spotwatch')); time.sleep(600)"
 )
 
 
@@ -69,9 +69,9 @@ _REFUSED = {
     ),
     "another spotwatch daemon": _Mistake(
         before="systemd-run --quiet --property=User=spotwatch --unit=holder "
-        f'{sys.executable} -c "{_HOLD_LOCK}"; until grep -qs 4711 /run/spotwatch/daemon.lock; do :; done',
+        f'{sys.executable} -c "{_HOLD_LOCK}"; until grep -qs . /run/spotwatch/daemon.lock; do :; done',
         after="systemctl stop holder",
-        found="runs on /run/spotwatch, pid 4711",
+        found="runs on /run/spotwatch, pid ",
         mend="",
     ),
     "Read-only file system": _Mistake(

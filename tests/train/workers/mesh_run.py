@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training run on meshes of several kinds, as `sharded_run` plays the plain ones.
 
-`mesh_run.py OUT plain|mesh VERB...`; the verbs of `sharded_run`, and `kind=KIND`: all anew on that mesh.
+`mesh_run.py OUT plain|mesh VERB...`; the verbs of `sharded_run`, and `kind=KIND`: all anew on that mesh;
+`seed`: as programs do, the same for ranks that see the same data; `draw`: tell what chance gives.
 Hidden sizes and vocabulary divide by no number of ranks, so shards are uneven, and some ranks hold nothing.
 """
 
@@ -143,11 +144,18 @@ class MeshRun(Run):
     def obey(self, verb: str) -> None:
         """Carry out one verb."""
         name, _, value = verb.partition("=")
-        if name == "kind":
-            self.mesh_kind = value.partition("#")[0]
-            self.begin(0)
-        else:
-            super().obey(verb)
+        match name:
+            case "kind":
+                self.mesh_kind = value.partition("#")[0]
+                self.begin(0)
+            case "seed":
+                self.generator.manual_seed(50 + self.part)
+                torch.manual_seed(60 + self.part)
+            case "draw":
+                drawn = torch.rand((), generator=self.generator), torch.rand(())
+                self.told[verb] = [one.item() for one in drawn]
+            case _:
+                super().obey(verb)
 
 
 _SEEDS = iter(range(100, 1000))

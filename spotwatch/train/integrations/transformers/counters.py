@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations.transformers import feed
+from spotwatch.train.integrations.transformers import chance, feed
 
 log = logging.getLogger("spotwatch.train")
 
@@ -101,7 +101,7 @@ class Counters:
 
     def freeze(self) -> None:
         """Be what is now, with the random state of now, until `thaw`."""
-        self._frozen = copy.deepcopy(self._read() | {"chance": feed.capture()})
+        self._frozen = copy.deepcopy(self._read() | {"chance": chance.capture()})
 
     def thaw(self) -> None:
         """Be what is, again."""

@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.state import rng
-
-Chance = dict[str, Any]
-"""The state of the global random generators, in plain values."""
+from spotwatch.train.integrations.transformers.chance import Chance, Notes, capture, plain, restore
 
 _HEARD = 64
 """Batches of which the random state is remembered; one is made ahead, on several processes one for each."""
@@ -34,7 +31,8 @@ class Feed:
     def __init__(self, *, rereads: bool) -> None:
         self._rereads = rereads
         self._begun: Chance = {}
-        self._heard: deque[Chance] = deque(maxlen=_HEARD)
+        self._notes = Notes()
+        self._heard: deque[dict[str, Any]] = deque(maxlen=_HEARD)
         self._fetched = 0
         self._each = 1
         self._ahead: deque[Chance] = deque()
@@ -51,7 +49,7 @@ class Feed:
         if self._stays is not None:
             return self._stays
         count = min(max(self._fetched - self.taken * self._each, 0), len(self._heard))
-        ahead = list(self._heard)[len(self._heard) - count :]
+        ahead = [plain(state) for state in list(self._heard)[len(self._heard) - count :]]
         # A loader that reads ahead knows its end with the last batch, also where it has no length.
         is_over = bool(getattr(self._serves, "end_of_dataloader", False))
         return {
@@ -166,7 +164,7 @@ class Feed:
             # Where batches were passed over, the sampler begins within the first call, and notices its end.
             is_noticed = False
             if listens:
-                self._heard.append(capture())
+                self._heard.append(self._notes.take())
             try:
                 batch = next(made)
             except StopIteration:
@@ -225,32 +223,6 @@ def _no_seed_twice(base: Any) -> Iterator[None]:
         yield
     finally:
         base.generator = own
-
-
-def capture() -> Chance:
-    """Return the state of the global random generators."""
-    state = rng.capture()
-    for name in ("torch", "cuda"):
-        if name in state:
-            states = state[name] if name == "cuda" else [state[name]]
-            state[name] = [bytes(one.numpy()) for one in states]
-    return state
-
-
-def restore(chance: Chance) -> None:
-    """Put the global random generators back."""
-    import torch  # noqa: PLC0415 - only a trainer has it
-
-    state = dict(chance)
-    if "torch" in state:
-        (state["torch"],) = (_tensor(torch, one) for one in state["torch"])
-    if "cuda" in state:
-        state["cuda"] = [_tensor(torch, one) for one in state["cuda"]]
-    rng.restore(state)
-
-
-def _tensor(torch: Any, state: bytes) -> Any:
-    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def _is_stream(loader: Any) -> bool:

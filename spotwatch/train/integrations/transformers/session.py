@@ -16,7 +16,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
-from spotwatch.train.integrations.transformers import counters, feed, fit, hooks
+from spotwatch.train.integrations.transformers import chance, counters, feed, fit, hooks
 from spotwatch.train.loop import Health
 
 log = logging.getLogger("spotwatch.train")
@@ -52,7 +52,7 @@ class Session:
         self._stack = ExitStack()
         self._loader: Any = None
         self._prepared: Any = None
-        self._chance: feed.Chance | None = None
+        self._chance: chance.Chance | None = None
         self._place: dict[str, Any] | None = None
         self._missing: object = None
         self._is_used = self._is_inside = self._is_evaluating = False
@@ -76,7 +76,7 @@ class Session:
         """Note that what comes now belongs to the end of an epoch."""
         self._epoch_ends = True
         if self._chance is not None:
-            feed.restore(self._chance)
+            chance.restore(self._chance)
             self._chance = None
 
     def look_up(self) -> None:
@@ -141,7 +141,7 @@ class Session:
         saved = self._counters.restored
         if saved is None:
             return first, passed
-        self._chance = saved["chance"] or feed.capture()
+        self._chance = saved["chance"] or chance.capture()
         if saved["phase"] == counters.START:
             return 0, 0
         self._counters.put_flags_back()
@@ -159,7 +159,7 @@ class Session:
         if skip_scheduler and self._counters.phase != counters.START:
             return {}  # `eval_on_start`, which was done in an earlier life
         if skip_scheduler and self._chance is not None:
-            feed.restore(self._chance)
+            chance.restore(self._chance)
         self._counters.freeze()
         self._is_evaluating = True
         try:
@@ -175,9 +175,9 @@ class Session:
 
     def _on_run_epoch(self, original: Callable[..., Any], **its: Any) -> None:
         place, self._place = self._place, None
-        loader, chance, self._chance = its["train_dataloader"], self._chance, None
-        if chance is not None:
-            feed.restore(chance)
+        loader, saved, self._chance = its["train_dataloader"], self._chance, None
+        if saved is not None:
+            chance.restore(saved)
         if place is None:
             is_wound = its["resume_from_checkpoint"] is not None and its["epoch"] == its["epochs_trained"]
             self._feed.begin(its["epoch"], loader, its["steps_trained_in_current_epoch"] if is_wound else 0)
@@ -207,9 +207,9 @@ class Session:
         is_over = control.should_training_stop or control.should_epoch_stop
         if is_over or -(-place["taken"] // each) >= its["num_update_steps_per_epoch"]:
             its["num_update_steps_per_epoch"] = place["taken"] // each
-            self._chance = feed.capture()
+            self._chance = chance.capture()
         else:
-            self._feed.resume(place, its["train_dataloader"], feed.capture())
+            self._feed.resume(place, its["train_dataloader"], chance.capture())
         its |= {
             "resume_from_checkpoint": _OURS,
             "epochs_trained": its["epoch"],

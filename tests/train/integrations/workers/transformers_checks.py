@@ -226,10 +226,29 @@ def another_trainer(bench: Bench) -> str:
     return "fits"
 
 
+def as_the_page_says(bench: Bench) -> str:
+    """Run the code of the page twice, as printed, in a folder of its own."""
+    page = Path(__file__).parents[4] / "docs/integrations/transformers.md"
+    _, *blocks = page.read_text(encoding="utf-8").split("```python\n")
+    os.environ["SPOTWATCH_CHECKPOINT_URL"] = str(bench.base / "store")
+    back = Path.cwd()
+    os.chdir(bench.base)
+    steps = []
+    try:
+        for code in [block.split("```")[0] for block in blocks] * 2:
+            names: dict[str, Any] = {}
+            exec(compile(code, str(page), "exec"), names)  # noqa: S102 - it is ours
+            steps.append(names["trainer"].state.global_step)
+    finally:
+        os.chdir(back)
+        del os.environ["SPOTWATCH_CHECKPOINT_URL"]
+    return f"{steps} {[path.name for path in (bench.base / 'store').iterdir()]}"
+
+
 CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(added_only, attached, two_callbacks, two_trainers, no_checkpointer, trained_twice, batch_size_found),
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
-    *(told_before, logged_oddly, another_trainer),
+    *(told_before, logged_oddly, another_trainer, as_the_page_says),
 )
 
 

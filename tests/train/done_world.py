@@ -78,6 +78,8 @@ class Odds:
     kill: float = 0.01
     freeze: float = 0.005
     fault: float = 0.02
+    output_fault: float = 0.02
+    """Of a request that stores outputs."""
     lease_seconds: float = 60.0
     item_seconds: float = 20.0
     is_conditional: bool = True
@@ -113,7 +115,8 @@ class World(MemoryStore):
 
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
         """Keep, at some moment, or not."""
-        return self._ask(lambda: super(World, self).put_if(key, body, version))  # type: ignore[no-any-return]
+        fault = self.odds.output_fault if b'"key":' in body else self.odds.fault
+        return self._ask(lambda: super(World, self).put_if(key, body, version), fault)  # type: ignore[no-any-return]
 
     def read(self, key: str, *, most_bytes: int) -> tuple[bytes, str]:
         """Return, at some moment, or not."""
@@ -127,12 +130,12 @@ class World(MemoryStore):
         self.chance.shuffle(entries)
         return iter(entries)
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
+    def _ask(self, call: Callable[[], Any], fault: float | None = None) -> Any:
         worker = self._by_thread.get(threading.get_ident())
         if worker is None:
             return call()  # a thread of the worker whose turn it is, who waits for it; or the test
         self._yield(worker)
-        if not self.is_calm and self.chance.random() < self.odds.fault:
+        if not self.is_calm and self.chance.random() < (self.odds.fault if fault is None else fault):
             if self.chance.random() < 0.5:
                 call()
                 raise StoreError("the answer got lost")

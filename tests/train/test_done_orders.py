@@ -16,6 +16,7 @@ from spotwatch.errors import StoreError
 from spotwatch.handshake import FLAG
 from spotwatch.model import Do
 from spotwatch.train import schedule
+from spotwatch.train.done.segment import Segment
 
 from .conftest import Daemon
 from .done_help import New, do, maker, outputs, segments
@@ -351,6 +352,27 @@ def test_a_conflict_with_a_sound_segment_is_a_loss(store: FaultyStore, new: New,
     assert done.exit_code == 77
     assert daemon.status("batch").exit_code == 77
     assert len(segments(store)) == 2
+
+
+def test_what_was_in_memory_of_a_lost_share_is_offered_again(
+    store: FaultyStore, new: New, environ: dict[str, str]
+) -> None:
+    """And only that: what is durable is not done again, nor passed over because it was done once."""
+    done = new(every_items=6, every_seconds=1000, shares=2)
+    taken: list[int] = []
+    with done:
+        for item in done.todo(range(40)):
+            taken.append(item)
+            done.add(item, item)
+            if len(taken) == 10:
+                # A worker that had the share meanwhile, and is gone again.
+                until(lambda: done._work.unsaved < 3)
+                mine = max(key for key in store.objects if key.endswith(".jsonl"))
+                number = int(mine[-14:-6]) + 1
+                store.objects[f"{mine[:-14]}{number:08d}.jsonl"] = Segment("other", 9, ()).to_bytes()
+    assert done.exit_code == 0
+    assert sorted(outputs(store, environ)) == list(range(40))
+    assert 40 < len(taken) <= 46
 
 
 def test_saved_is_told_at_its_time(new: New, daemon: Daemon) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which share a worker gets, in virtual time: leases at places of their own, watched before they are taken."""
+"""Which share a worker gets, in virtual time: leases at places of their own, watched before being taken."""
 
 from __future__ import annotations
 

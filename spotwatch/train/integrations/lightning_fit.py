@@ -222,7 +222,7 @@ class Fit:
         trainer = self._trainer
         lightning_values.restore(trainer, resumed["values"], self._package)
         trainer._last_val_time = time.monotonic() - resumed["validated"]
-        self._seen = resumed["values"]
+        self._seen = resumed
 
     # The ends of steps, epochs and training.
 
@@ -263,8 +263,10 @@ class Fit:
             return self.evaluations.evaluate()
         trainer.fit_loop.epoch_loop.val_loop.setup_data()
         if self._seen is not None and not trainer.sanity_checking:
-            lightning_values.restore_seen(trainer, self._seen)
+            lightning_values.restore_seen(trainer, self._seen["values"])
+            lightning_state.begin_workers_again(trainer, self._seen["evaluated"])
             self._seen = None
+        self._state_of().note_evaluated()
         return self.evaluations.run(self._stop_before_evaluation)
 
     def _stop_before_evaluation(self, told: BrokenOff) -> None:
@@ -278,6 +280,7 @@ class Fit:
             if self._ck.step(self._trainer.global_step):
                 self._leave()
         log.info("the stop was called off: the evaluation begins again")
+        lightning_state.begin_workers_again(self._trainer, self._state_of().evaluated)
 
     def _state_of(self) -> TrainerState:
         if self._state is None:

@@ -19,7 +19,7 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations import lightning_values
 from spotwatch.train.integrations.lightning_loader import Source
-from spotwatch.train.state import encoding
+from spotwatch.train.state import encoding, rng
 from spotwatch.train.state.found import Found
 
 log = logging.getLogger("spotwatch.train")
@@ -52,6 +52,8 @@ class TrainerState:
         self._has_hooks = _has_hooks(trainer, package)
         self._unkept: set[str] = set()
         self.at = At.EPOCH
+        self.evaluated: list[bool] = []
+        """Of which loaders of evaluations workers live on."""
         self.resumed: dict[str, Any] | None = None
         """What a checkpoint said of loop, loaders and logged values, until they are made so."""
 
@@ -89,8 +91,14 @@ class TrainerState:
             connector._loaded_checkpoint = {}
         self.resumed = state["run"]
 
+    def note_evaluated(self) -> None:
+        """Note which loaders have workers now: broken off, an evaluation ends them."""
+        now = [_has_workers(one) for one in _evaluated_loaders(self._trainer)]
+        self.evaluated = now if len(now) != len(self.evaluated) else [*map(max, now, self.evaluated)]
+
     def _run(self) -> dict[str, Any]:
         trainer = self._trainer
+        self.note_evaluated()
         fit_loop = trainer.fit_loop
         combined = fit_loop._combined_loader
         sources = [] if combined is None else [one for one in combined.flattened if isinstance(one, Source)]
@@ -99,6 +107,7 @@ class TrainerState:
             "at": self.at.value,
             "values": lightning_values.capture(trainer),
             "sources": [source.state(ahead) for source in sources],
+            "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),
             "gradients": self._gradients(),
             "should_stop": trainer.should_stop,
@@ -174,6 +183,27 @@ def warn_of_missing_files(trainer: Any) -> None:
                 "that outlives the machine, or ckpt_path='best' will not find it",
                 *(type(one).__name__, ", ".join(missing)),
             )
+
+
+def begin_workers_again(trainer: Any, evaluated: list[bool]) -> None:
+    """Start the workers that live on from evaluation to evaluation, where they lived before.
+
+    Starting them draws a seed, which the evaluations of an undisturbed run do not draw any more.
+    """
+    chance = rng.capture()
+    for loader, was_begun in zip(_evaluated_loaders(trainer), evaluated, strict=False):
+        if was_begun and getattr(loader, "persistent_workers", False) and not _has_workers(loader):
+            iter(loader)
+    rng.restore(chance)
+
+
+def _evaluated_loaders(trainer: Any) -> list[Any]:
+    combined = trainer.fit_loop.epoch_loop.val_loop._combined_loader
+    return [] if combined is None else combined.flattened
+
+
+def _has_workers(loader: Any) -> bool:
+    return getattr(loader, "_iterator", None) is not None
 
 
 def _loops(loop: Any) -> list[Any]:

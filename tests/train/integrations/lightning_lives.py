@@ -91,7 +91,7 @@ class Run:
         self.count += 1
         runtime_dir = self.base / f"runtime-{self.count}"
         runtime_dir.mkdir(mode=0o700)
-        environ = {"SPOTWATCH_RUNTIME_DIR": str(runtime_dir)}
+        environ = {"SPOTWATCH_RUNTIME_DIR": str(runtime_dir), **more.pop("environ", {})}
         if self.ranks > 1:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))

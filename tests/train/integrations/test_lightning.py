@@ -17,7 +17,7 @@ pytest.importorskip("torchdata", reason="torchdata is not installed")
 
 from .lightning_lives import Run, Server, serving
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 RANDOM = random.Random(6)
 
 
@@ -136,6 +136,16 @@ def test_workers_whose_chance_is_lost_still_keep_the_order(world: World, case: d
     samples = [row["had"][0] for row in run.rows() if "had" in row]
     assert samples == [row["had"][0] for row in world.whole(case) if "had" in row]
     assert run.rows() != world.whole(case), "it is exact: then the page may say so"
+
+
+def test_workers_of_an_evaluation_that_live_on_draw_no_seed_again(world: World) -> None:
+    """They would shift all chance after them; what they themselves draw is lost, and so not compared."""
+    case = {"lasting": True, "plateau": False}
+    run = world.run(case)
+    run.live(75, **told("validation", 6))
+    run.live(75, **told("step", 9))
+    run.live(0)
+    assert [row for row in run.rows() if "had" in row] == [row for row in world.whole(case) if "had" in row]
 
 
 def test_after_a_sigkill_it_goes_on_from_the_last_save(world: World) -> None:

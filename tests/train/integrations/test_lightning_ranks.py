@@ -17,7 +17,7 @@ pytest.importorskip("torchdata", reason="torchdata is not installed")
 from .lightning_lives import ROOT, Run, Server, serving
 from .lives import lives
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 DDP: dict[str, Any] = {"trainer": {"strategy": "ddp", "devices": 2}, "samples": 48}
 SHARDED: dict[str, Any] = {"trainer": {"devices": 2}, "samples": 48, "sharded": True}
 HOOKS: dict[str, Any] = {**DDP, "hooks": True, "ema": True}

@@ -273,7 +273,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             **({"strategy": pl.strategies.ModelParallelStrategy(2, 1)} if case.get("sharded") else {}),
         },
     )
-    validation = DataLoader(Noisy(12), batch_size=4)
+    lasting = {"num_workers": 1, "persistent_workers": True} if case.get("lasting") else {}
+    validation: Any = DataLoader(Noisy(12), batch_size=4, **lasting)
     model = Sharded() if case.get("sharded") else Model()
     if case.get("bad") == "renamed":
         trainer.fit_loop.on_advance_end = lambda surprise: surprise
@@ -308,6 +309,10 @@ def run(request: dict[str, Any]) -> int:
     os.environ.update(request["environ"])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
+        if "page" in request["case"]:
+            os.chdir(Path(request["output"]).parent)
+            exec(request["case"]["page"], {})
+            return 0
         life(request["case"], request["store"], request["trace"])
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)

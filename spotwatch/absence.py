@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 
 from spotwatch.errors import ActionError
@@ -20,6 +20,8 @@ from spotwatch.targets import Foreseeing, Headed, Remembering, Restarting, Super
 
 LOOK_SECONDS = 0.5
 """How long a look may hold up a tick; what is not known by then is not known."""
+EXCUSE_SECONDS = 5.0
+"""The same, for one that could not be told: a machine under load is given time before an alarm is raised."""
 AGAIN_SECONDS = 1.0
 
 
@@ -65,23 +67,20 @@ class Absence:
         if p.clock.monotonic() < self._look_at:
             return False
         self._look_at = p.clock.monotonic() + AGAIN_SECONDS
-        standings = await self._look()
+        standings = await self._look(LOOK_SECONDS)
         if p.trainers.fresh() or Standing.HERE in standings.values():
             self._met_seq = order.seq
         return self._is_nobody_left(standings)
 
-    async def of(self, targets: Sequence[Target]) -> dict[str, Standing]:
-        """Return, by label, those of `targets` that there is no sense in telling now, and how they are."""
-        if not targets:
-            return {}
-        standings = await self._look()
-        able = {Standing.RESTARTING}
-        if Standing.HERE in standings.values():
-            able |= {Standing.GONE}
-        elif self._is_nobody_left(standings):
-            able |= {Standing.GONE, Standing.MISSING}
-        labels = {target.label for target in targets}
-        return {label: one for label, one in standings.items() if label in labels and one in able}
+    async def excuse(self, label: str) -> Standing | None:
+        """Return how the target `label` is, where that it could not be told is no failure; else None."""
+        standings = await self._look(EXCUSE_SECONDS)
+        standing = standings[label]
+        if standing is Standing.RESTARTING:
+            return standing
+        is_somebody_here = Standing.HERE in standings.values()
+        is_gone = standing is Standing.GONE and is_somebody_here
+        return standing if is_gone or self._is_nobody_left(standings) else None
 
     def _is_nobody_left(self, standings: Mapping[str, Standing]) -> bool:
         found = set(standings.values())
@@ -94,11 +93,11 @@ class Absence:
             return self._p.trainers.have_left()
         return bool(self._p.trainers.statuses)
 
-    async def _look(self) -> dict[str, Standing]:
+    async def _look(self, seconds: float) -> dict[str, Standing]:
         targets = self._p.targets
-        labels: Collection[str] = [target.label for target in targets]
+        labels = [target.label for target in targets]
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(seconds):
                 found = await asyncio.gather(*(asyncio.to_thread(_standing, target) for target in targets))
         except TimeoutError:
             return dict.fromkeys(labels, Standing.UNKNOWN)

@@ -20,7 +20,7 @@ from spotwatch.model import Do, Kind, Notice, Step
 from spotwatch.parts import Parts
 from spotwatch.policy import respond
 from spotwatch.records import Order
-from spotwatch.stopping import Stopper, find_all, procs_of
+from spotwatch.stopping import NobodyThereError, Stopper, find_all, procs_of
 
 __all__ = ["Delivery", "Parts"]
 
@@ -94,7 +94,7 @@ class Delivery:
             if not self._p.targets or not await self.stopper.stop_all(order, step, notice):
                 self._raise_flag(order)
         else:
-            await self.stopper.start_all(order)
+            await self._start_all(order)
         if order.do is not Do.NONE:
             self._announce(order)
 
@@ -105,10 +105,15 @@ class Delivery:
             return
         lift = self._p.ledger.last_lift()
         if lift is not None and lift is not order:
-            await self.stopper.start_all(lift)
+            await self._start_all(lift)
         is_owed = order.do is Do.STOP and self._p.ledger.is_stop_in_force()
         if not order.answer or (is_owed and not self.stopper.is_done(order)):
             await self.tell(order)
+
+    async def _start_all(self, lift: Order) -> None:
+        """Start what a stop has stopped; while `draining` stands systemd would pass over it and call it done."""
+        if not self._p.handshake.is_draining():
+            await self.stopper.start_all(lift)
 
     async def recover(self) -> None:
         """Write again what the directory has lost: some service managers empty it at each restart."""
@@ -161,6 +166,8 @@ class Delivery:
         began = p.clock.monotonic()
         try:
             detail = await deed
+        except NobodyThereError:
+            return False
         except ActionError as error:
             self._tell_failure(key or action, str(error), action, p.clock.monotonic() - began)
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from spotwatch.absence import Absence, Standing
@@ -28,6 +28,10 @@ SEEN_SHARE = 0.05
 RETRY_SECONDS = 1.0
 START_RETRY_SECONDS = 30.0
 GONE = "the process is gone"
+
+
+class NobodyThereError(ActionError):
+    """There is nobody to be told, and nothing is lost by it: no failure, but to be tried again."""
 
 
 class Act(Protocol):
@@ -62,10 +66,6 @@ class Stopper:
         untold = [t for t in self._due(order) if not (isinstance(t, Headed) and t.is_away())]
         if not untold:
             return True
-        away = await self._pass_over([t for t in untold if t.label not in order.procs], order)
-        untold = [t for t in untold if t.label not in away]
-        if not untold:
-            return False
         await self._wait_until_seen(order)
         return all(await asyncio.gather(*(self._stop(t, order, step, notice) for t in untold)))
 
@@ -104,19 +104,6 @@ class Stopper:
             if target.label not in order.told and self._retry_at.get(target.label, now) <= now
         ]
 
-    async def _pass_over(self, targets: list[Target], order: Order) -> Collection[str]:
-        """Return the labels of those who do not run and cannot be told; they are looked for again."""
-        away = await self._absence.of(targets)
-        for label, standing in away.items():
-            self._retry_at[label] = self._p.clock.monotonic() + RETRY_SECONDS
-            if standing is Standing.RESTARTING:
-                self._was_between.add((order.seq, label))
-            elif (order.seq, label) in self._was_between:
-                # `draining` kept systemd from starting it again; when the stop is lifted, that is owed.
-                held_back = "ended before it was told, and not started again"
-                self._p.ledger.record("told", seq=order.seq, receiver=label, detail=held_back)
-        return away
-
     async def _stop(self, target: Target, order: Order, step: Step, notice: Notice) -> bool:
         p = self._p
         label = target.label
@@ -131,7 +118,7 @@ class Stopper:
                 return True
         action = SignalAction(target, is_told=lambda proc: _receiver(label, proc) in order.told)
         heads = [] if label in order.procs else await asyncio.to_thread(_heads, target)
-        if await self._act("signal", action.fire(step, notice), order, key=label):
+        if await self._act("signal", self._fire(action, order, step, notice), order, key=label):
             procs = [proc.to_json() for proc in action.told]
             p.ledger.record("told", seq=order.seq, receiver=label, procs=procs)
             if heads and heads != procs:
@@ -142,6 +129,21 @@ class Stopper:
             p.ledger.record("told", seq=order.seq, receiver=_receiver(label, proc))
         self._retry_at[label] = p.clock.monotonic() + RETRY_SECONDS
         return False
+
+    async def _fire(self, action: SignalAction, order: Order, step: Step, notice: Notice) -> str:
+        try:
+            return await action.fire(step, notice)
+        except ActionError as error:
+            label = action.target.label
+            standing = None if action.told else await self._absence.excuse(label)
+            if standing is None:
+                raise
+            if standing is Standing.RESTARTING:
+                self._was_between.add((order.seq, label))
+            elif (order.seq, label) in self._was_between:
+                # `draining` kept systemd from starting it again: when the stop is lifted, that is owed.
+                return f"{label}: ended before it was told, and is not started again"
+            raise NobodyThereError(str(error)) from error
 
     def _evidence(self, order: Order, target: Target) -> str:
         """Return what shows that `target` was told before the crash; empty without evidence."""

@@ -14,7 +14,7 @@ import pytest
 
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ActionError
-from spotwatch.targets import Target, is_alive, make_targets
+from spotwatch.targets import Remembering, Target, is_alive, make_targets
 from tests.families import NOBODY, Family, family, needs_root, wait_for
 
 
@@ -44,12 +44,15 @@ async def test_a_trainer_is_told_whoever_mentions_it(fam: Family, tmp_path: Path
     with pytest.raises(ActionError, match="no process matches"):
         target.find()
     assert target.owner() is None
+    assert isinstance(target, Remembering)
+    assert not target.was_found
     process = fam.start(fam.trainer(), trainers=1)
     assert target.owner() == (os.geteuid(), os.getegid())
     assert [proc.pid for proc in target.find()] == [process.pid]
     assert str(process.pid) in await stop(target)
     assert process.wait() == 75
     assert pager.poll() is None
+    assert target.was_found
 
 
 async def test_all_of_several_trainers_are_told(fam: Family) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from spotwatch.config import TargetSettings
 from spotwatch.errors import ActionError, ConfigError
-from spotwatch.targets import Supervised, Target, is_alive, make_targets, unit_facts
+from spotwatch.targets import Restarting, Supervised, Target, is_alive, make_targets, unit_facts
 from spotwatch.targets._proc import HIDDEN
 from spotwatch.targets._systemd import parse_show, parse_timespan, unit_name
 from tests.families import Family, family, wait_for
@@ -248,26 +248,29 @@ def test_a_unit_that_cannot_be_told_says_why(
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_down"),
+    ("changes", "is_down", "is_restarting"),
     [
-        ({"MainPID": 0, "ActiveState": "inactive", "SubState": "dead"}, True),
-        ({"MainPID": 0, "ActiveState": "failed", "SubState": "failed"}, True),
-        ({"MainPID": 0, "ActiveState": "activating", "SubState": "auto-restart"}, False),
-        ({"ActiveState": "deactivating", "SubState": "stop-sigterm"}, False),
-        ({"MainPID": 0, "LoadState": "not-found", "ActiveState": "inactive"}, False),
-        ({}, False),
+        ({"MainPID": 0, "ActiveState": "inactive", "SubState": "dead"}, True, False),
+        ({"MainPID": 0, "ActiveState": "failed", "SubState": "failed"}, True, False),
+        ({"MainPID": 0, "ActiveState": "activating", "SubState": "auto-restart"}, False, True),
+        ({"MainPID": 0, "ActiveState": "activating", "SubState": "auto-restart-queued"}, False, True),
+        ({"ActiveState": "deactivating", "SubState": "stop-sigterm"}, False, False),
+        ({"MainPID": 0, "LoadState": "not-found", "ActiveState": "inactive"}, False, False),
+        ({}, False, False),
     ],
 )
 def test_only_systemds_word_makes_a_unit_down(
-    systemd: Systemd, changes: dict[str, object], *, is_down: bool
+    systemd: Systemd, changes: dict[str, object], *, is_down: bool, is_restarting: bool
 ) -> None:
     """One that saves, restarts, runs or is not known may still have to be waited for."""
     systemd.says(**changes)
     target = target_of()
     assert isinstance(target, Supervised)
-    assert target.is_down() is is_down
+    assert isinstance(target, Restarting)
+    assert (target.is_down(), target.is_restarting()) == (is_down, is_restarting)
     systemd.refuses("show", "Failed to connect to bus: No such file or directory")
     assert not target.is_down()
+    assert not target.is_restarting()
 
 
 def test_an_unknown_unit_has_no_owner(systemd: Systemd) -> None:

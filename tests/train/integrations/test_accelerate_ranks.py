@@ -41,7 +41,12 @@ STOPPED: dict[str, dict[str, Any]] = {
     },
     "FSDP2": {"fsdp": True, "evaluate_every": 0, "at": ["train:0:2"]},
 }
-RESIZED: dict[str, tuple[int, int]] = {"two to one": (2, 1), "one to two": (1, 2)}
+RESIZED: dict[str, tuple[int, int, bool]] = {
+    "two to one": (2, 1, False),
+    "one to two": (1, 2, False),
+    "two to one, FSDP2": (2, 1, True),
+    "one to two, FSDP2": (1, 2, True),
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +57,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
         lives = [{"at": at, "signal": TERM, "rank": 1} for at in case["at"]]
         cases.append({"name": f"{name}, straight", "ranks": 2, "lives": [{}], **case})
         cases.append({"name": name, "ranks": 2, "lives": [*lives, {}], **case})
-    for name, (before, after) in RESIZED.items():
+    for name, (before, after, is_sharded) in RESIZED.items():
         lives = [{"at": "train:0:1", "signal": TERM, "ranks": before}, {"ranks": after}]
-        resized = {"loader": SEEDABLE, "chance": False, "evaluate_every": 0, "fsdp": True}
+        resized = {"loader": SEEDABLE, "chance": False, "evaluate_every": 0, "fsdp": is_sharded}
         cases.append({"name": name, "lives": lives, **resized})
     return live_all(tmp_path_factory.mktemp("accelerate"), cases)
 
@@ -73,7 +78,7 @@ def test_a_signal_to_one_process_stops_both_at_one_step(runs: dict[str, Lived], 
 @pytest.mark.parametrize("name", RESIZED)
 def test_another_number_of_processes_takes_up_the_epoch(runs: dict[str, Lived], name: str) -> None:
     """With an order that does not depend on their number, every sample of the epoch is taken once."""
-    before, after = RESIZED[name]
+    before, after, _ = RESIZED[name]
     assert runs[name].codes == [[75] * before, [0] * after]
     first = [runs[name].lives(rank)[0] for rank in range(before)]
     assert 2 <= len(first[0]) <= 3  # ranks may agree at the end of the next step

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,42 +14,26 @@ import pytest
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train import Checkpointer
 
-torch = pytest.importorskip("torch", reason="needs torch")
-accelerate = pytest.importorskip("accelerate", reason="needs accelerate")
-data = pytest.importorskip("torch.utils.data", reason="needs torch")
-state = pytest.importorskip("accelerate.state", reason="needs accelerate")
-SpotwatchRun = import_module("spotwatch.train.integrations.accelerate").SpotwatchRun
+for needed in ("torch", "accelerate"):
+    pytest.importorskip(needed, reason=f"needs {needed}")
+
+import torch  # noqa: E402 - after the skip
+from accelerate import Accelerator  # noqa: E402 - after the skip
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402 - after the skip
+
+from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 - after the skip
+
+from .accelerate_world import Program, forget  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(autouse=True)
 def _as_a_new_process() -> Iterator[None]:
-    """Give each test an Accelerate that knows of no other, as a process of its own would."""
-    state.AcceleratorState._reset_state(reset_partial_state=True)
-    state.GradientState._reset_state()
+    """Give each test an Accelerator that knows of no other."""
+    forget()
     yield
-    state.AcceleratorState._reset_state(reset_partial_state=True)
-    state.GradientState._reset_state()
-
-
-class World:
-    """A program that is about to train."""
-
-    def __init__(self, tmp_path: Path, environ: dict[str, str], length: int = 8, **options: Any) -> None:
-        self.accelerator = accelerate.Accelerator(cpu=True, **options)
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = data.DataLoader(data.TensorDataset(torch.ones(length, 2)), batch_size=2)
-        self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
-        self.ck = Checkpointer(tmp_path / "store", run_id="run", environ=environ, patience_seconds=0.0)
-
-    def train(self, batch: Any) -> None:
-        """Take one batch."""
-        with self.accelerator.accumulate(self.model):
-            self.accelerator.backward(self.model(batch).sum())
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+    forget()
 
 
 class _Kind(Enum):
@@ -90,15 +73,15 @@ def test_a_run_without_anything_prepared_is_refused(tmp_path: Path, environ: dic
     ck = Checkpointer(tmp_path / "store", run_id="run", environ=environ)
     with (
         pytest.raises(ConfigError, match="nothing is prepared"),
-        SpotwatchRun(ck, accelerate.Accelerator(cpu=True)),
+        SpotwatchRun(ck, Accelerator(cpu=True)),
     ):
         pass
 
 
 def test_a_step_outside_of_the_run_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
     """Nothing was resumed there."""
-    world = World(tmp_path, environ)
-    run = SpotwatchRun(world.ck, world.accelerator)
+    program = Program(tmp_path, environ)
+    run = SpotwatchRun(program.ck, program.accelerator)
     with pytest.raises(ConfigError, match="outside of `with"):
         run.step()
 
@@ -107,18 +90,18 @@ def test_what_is_prepared_too_late_is_refused_at_the_next_step(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """It would not be saved."""
-    world = World(tmp_path, environ)
-    with SpotwatchRun(world.ck, world.accelerator) as run:
-        world.accelerator.prepare(torch.nn.Linear(2, 1))
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        program.accelerator.prepare(torch.nn.Linear(2, 1))
         with pytest.raises(ConfigError, match="after the run had begun"):
             run.step()
 
 
 def test_memory_that_is_freed_too_early_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
     """What was freed may train no more, but would be saved."""
-    world = World(tmp_path, environ)
-    with SpotwatchRun(world.ck, world.accelerator) as run:
-        world.accelerator.free_memory()
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        program.accelerator.free_memory()
         with pytest.raises(ConfigError, match="free_memory"):
             run.step()
 
@@ -127,9 +110,9 @@ def test_a_loader_that_is_prepared_later_is_said(
     tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """One made for each evaluation does no harm, so it is said once."""
-    world = World(tmp_path, environ)
-    with SpotwatchRun(world.ck, world.accelerator) as run:
-        world.accelerator.prepare(data.DataLoader(data.TensorDataset(torch.ones(4, 2))))
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        program.accelerator.prepare(DataLoader(TensorDataset(torch.ones(4, 2))))
         assert not run.step()
         assert not run.step()
     assert caplog.text.count("prepared after the run had begun") == 1
@@ -139,12 +122,12 @@ def test_a_registered_object_without_a_safe_form_is_refused_at_the_start(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Accelerate would pickle it."""
-    world = World(tmp_path, environ)
+    program = Program(tmp_path, environ)
     bad = SimpleNamespace(state_dict=lambda: {"what": object()}, load_state_dict=lambda saved: None)
-    world.accelerator.register_for_checkpointing(bad)
+    program.accelerator.register_for_checkpointing(bad)
     with (
         pytest.raises(ConfigError, match=r"registered/what: cannot save a builtins\.object"),
-        SpotwatchRun(world.ck, world.accelerator),
+        SpotwatchRun(program.ck, program.accelerator),
     ):
         pass
 
@@ -153,33 +136,29 @@ def test_a_save_within_accumulation_fails_and_says_what_to_do(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """It would lose gradients; run.step() waits for the optimizer."""
-    world = World(tmp_path, environ, gradient_accumulation_steps=2)
-    with SpotwatchRun(world.ck, world.accelerator) as run:
-        for number, (batch,) in enumerate(world.loader):
-            world.train(batch)
+    program = Program(tmp_path, environ, gradient_accumulation_steps=2)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        for number, (batch,) in enumerate(program.loader):
+            program.train(batch)
             assert not run.step()
             if number == 0:
                 with pytest.raises(ConfigError, match=r"would lose gradients: call run\.step\(\)"):
-                    world.ck.save(1)
+                    program.ck.save(1)
     assert run.steps == 2
-    assert world.ck.exit_code == 0
+    assert program.ck.exit_code == 0
 
 
 def test_a_loader_of_another_length_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
     """In the middle of an epoch its order would be another one."""
-    world = World(tmp_path, environ)
-    with SpotwatchRun(world.ck, world.accelerator) as run:
-        for (batch,) in world.loader:
-            world.train(batch)
-            run.step()
-            world.ck.save(run.steps)
-            break
-        else:
-            pytest.fail("no batch")
-        positions = world.ck._state.objects["loader"]
-        assert positions
-    _as_if_new()
-    other = World(tmp_path, environ, length=20)
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        (batch,) = next(batches := iter(program.loader))
+        program.train(batch)
+        run.step()
+        program.ck.save(run.steps)
+        batches.close()
+    forget()
+    other = Program(tmp_path, environ, length=20)
     with (
         pytest.raises(StoreError, match="had 4 batches, and this loader has 10"),
         SpotwatchRun(other.ck, other.accelerator),
@@ -187,6 +166,12 @@ def test_a_loader_of_another_length_is_refused(tmp_path: Path, environ: dict[str
         pass
 
 
-def _as_if_new() -> None:
-    state.AcceleratorState._reset_state(reset_partial_state=True)
-    state.GradientState._reset_state()
+def test_an_evaluation_of_uneven_length_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    """One process would wait for a batch that another does not have."""
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        run._accelerator = SimpleNamespace(num_processes=2, sync_gradients=True)
+        uneven = SimpleNamespace(batch_sampler=SimpleNamespace(even_batches=False, drop_last=False))
+        with pytest.raises(ConfigError, match="even_batches=True"):
+            next(run.evaluate(uneven))
+        run._accelerator = program.accelerator

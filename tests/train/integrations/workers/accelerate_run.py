@@ -41,7 +41,7 @@ class Program:
         self.case = case
         self.folder = folder
         self.trace = folder / f"trace.{rank}"
-        self.accelerator = objects.accelerator(case)
+        self.accelerator = objects.accelerator(case, plan.get("seed", 1))
         model = objects.model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=200)

@@ -111,7 +111,7 @@ class Delivery:
             await self.tell(order)
 
     async def _start_all(self, lift: Order) -> None:
-        """Start what a stop has stopped; while `draining` stands systemd would pass over it and call it done."""
+        """Start what a stop has stopped; while `draining` stands systemd would pass over it, as if done."""
         if not self._p.handshake.is_draining():
             await self.stopper.start_all(lift)
 

@@ -19,6 +19,7 @@ from typing import ClassVar
 from spotwatch import handshake
 from spotwatch.errors import ActionError, HandshakeError
 from spotwatch.model import Do, Notice, Step
+from spotwatch.rundir import set_aside
 from spotwatch.safe_files import create_exclusively, read_small_file, remove_if_there, write_atomically
 
 Owner = tuple[int, int]
@@ -99,7 +100,7 @@ class HandshakeAction:
         self._owed = None
         self._write_order(order)
         body = json.dumps({"version": handshake.VERSION, "boot_id": order.boot_id, "seq": order.seq})
-        write_atomically(self.runtime_dir / handshake.DRAINING, body.encode() + b"\n", mode=0o644)
+        self._put(handshake.DRAINING, body.encode() + b"\n")
         if self.flag_state() in (FlagState.OURS, FlagState.FOREIGN):
             remove_if_there(self.flag)
         return f"order {order.seq}, draining"
@@ -114,7 +115,17 @@ class HandshakeAction:
         return f"order {order.seq}: nothing is in force"
 
     def _write_order(self, order: handshake.Order) -> None:
-        write_atomically(self.runtime_dir / handshake.ORDER, order.to_bytes(), mode=0o644)
+        self._put(handshake.ORDER, order.to_bytes())
+
+    def _put(self, name: str, body: bytes) -> None:
+        """Write a file of ours; a folder that somebody has put in its place is set aside."""
+        place = self.runtime_dir / name
+        try:
+            write_atomically(place, body, mode=0o644)
+        except HandshakeError:
+            if not _is_folder(place) or not set_aside(place):
+                raise
+            write_atomically(place, body, mode=0o644)
 
     def raise_flag(self, order: handshake.Order) -> bool:
         """Put the flag there for `order`; False when another one is pending.
@@ -171,12 +182,17 @@ class HandshakeAction:
         return (self.runtime_dir / handshake.DRAINING).exists()
 
     def lift_draining(self) -> None:
-        """Remove `draining`.
+        """Remove `draining`, or set it aside where somebody has made a folder of it.
 
         Raises:
             HandshakeError: it cannot be removed.
         """
-        remove_if_there(self.runtime_dir / handshake.DRAINING)
+        draining = self.runtime_dir / handshake.DRAINING
+        try:
+            remove_if_there(draining)
+        except HandshakeError:
+            if not _is_folder(draining) or not set_aside(draining):
+                raise
 
     def clear_other_boots(self) -> None:
         """Remove what an earlier boot left: `draining` is void then, and so is a flag of ours.
@@ -191,7 +207,7 @@ class HandshakeAction:
         except (HandshakeError, ValueError, RecursionError):
             boot_id = None
         if boot_id != self._boot_id:
-            remove_if_there(draining)
+            self.lift_draining()
         pending = self.pending_order()
         if pending is not None and pending.boot_id != self._boot_id:
             remove_if_there(self.flag)
@@ -203,6 +219,13 @@ class HandshakeAction:
             return owner
         # Our group stays: without it we could not read the flag any more.
         return (owner[0], -1) if may_give_away() else None
+
+
+def _is_folder(place: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(place).st_mode)
+    except OSError:
+        return False
 
 
 def may_give_away(status: Path = _PROC_STATUS) -> bool:

@@ -169,6 +169,9 @@ def judge_orders(runtime_dir: Path, boot_id: str, *, is_running: bool) -> Iterat
         return
     if is_hidden := hidden(draining):
         yield skip("draining", f"{is_hidden}: which boot it is of cannot be read", SUDO)
+    elif not stat.S_ISREG(draining.lstat().st_mode):
+        said = f"{draining} is no file, so not the daemon's, and keeps the trainer's unit from starting"
+        yield fail("draining", said, f"start the daemon, which sets it aside, or remove {draining}")
     elif _boot_of(draining) != boot_id:
         said = f"{draining} is left over from an earlier boot and keeps the trainer's unit from starting"
         yield fail("draining", said, f"start the daemon, which removes it, or remove {draining}")

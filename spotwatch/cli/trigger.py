@@ -19,6 +19,7 @@ from spotwatch.cli._options import Options, find_runtime_dir, place_options
 from spotwatch.cli._words import until
 from spotwatch.clock import SystemClock
 from spotwatch.config import Settings
+from spotwatch.config_check import LOCK
 from spotwatch.config_places import RUN, closed_folder, is_writable
 from spotwatch.errors import ConfigError, HandshakeError
 from spotwatch.handshake import NOTICES_DIR
@@ -84,6 +85,7 @@ def command(context: click.Context, options: Options, what: str, deadline: str |
     runtime_dir = find_runtime_dir(options)
     _check_reachable(runtime_dir)
     pid = find_daemon(runtime_dir)
+    _check_believed(runtime_dir / NOTICES_DIR, pid)
     path = runtime_dir / NOTICES_DIR / NAME
     if what == "clear":
         _clear(path, pid)
@@ -114,6 +116,29 @@ def _check_reachable(runtime_dir: Path) -> None:
         raise ConfigError(
             f"there is no {runtime_dir.parent}, and so no daemon on {runtime_dir}; start one: spotwatch run, "
             f"{_ELSEWHERE}"
+        )
+
+
+def _check_believed(folder: Path, pid: int | None) -> None:
+    """Refuse a folder whose files the daemon believes none of: `file` wants it root's or the daemon's own.
+
+    Raises:
+        ConfigError: it is another user's, who has put it there in place of the daemon's.
+    """
+    runtime_dir = folder.parent
+    try:
+        uid = folder.lstat().st_uid
+        if pid is None:
+            # The next daemon is root's, the directory's owner's or ours.
+            believed = {0, runtime_dir.stat().st_uid, os.geteuid()}
+        else:
+            believed = {0, (runtime_dir / LOCK).lstat().st_uid}
+    except OSError:
+        return  # not there yet; or what is wrong is found when the notice is written
+    if uid not in believed:
+        raise ConfigError(
+            f"{folder} was made by uid {uid}, who is neither root nor the daemon's user: no daemon believes "
+            "what is in it; remove it, the daemon makes it anew"
         )
 
 

@@ -107,6 +107,20 @@ def test_bad_usage_writes_nothing(arguments: tuple[str, ...], running: Path) -> 
     assert not list((running / "notices").iterdir())
 
 
+@needs_root
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_folder_that_no_daemon_believes_is_refused(running: Path, tmp_path: Path, is_running: bool) -> None:
+    """Another user has put it there: no promise that the daemon will see it, and what to do."""
+    path = running if is_running else tmp_path / "other"
+    (path / "notices").mkdir(parents=True, exist_ok=True)
+    os.chown(path / "notices", 12345, 12345)
+    result = trigger(path, "stop")
+    assert isinstance(result.exception, ConfigError)
+    assert "was made by uid 12345" in str(result.exception)
+    assert "remove it" in str(result.exception)
+    assert list((path / "notices").iterdir()) == []
+
+
 def test_help_shows_examples_line_by_line() -> None:
     """Nobody reads examples that run into each other."""
     output = CliRunner().invoke(command, ["--help"]).output

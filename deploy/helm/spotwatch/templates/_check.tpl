@@ -11,7 +11,7 @@
 {{- if ne (empty .Values.mailbox.url) (empty .Values.mailbox.publicKeys) -}}
 {{- fail "mailbox.url and mailbox.publicKeys belong together; `spotwatch relay --make-key FILE` says the key" -}}
 {{- end -}}
-{{- if and (hasPrefix "/etc/spotwatch/secrets/" .Values.mailbox.credentialsFile) (not .Values.spotwatch.secretName) -}}
+{{- if and (hasPrefix "/etc/spotwatch/secrets/" (.Values.mailbox.credentialsFile | default "")) (not .Values.spotwatch.secretName) -}}
 {{- fail "mailbox.credentialsFile lies in /etc/spotwatch/secrets, but spotwatch.secretName names no Secret" -}}
 {{- end -}}
 {{- if and (or .Values.mailbox.url .Values.webhook.enabled) .Values.cloud (ne .Values.cloud "digitalocean") -}}
@@ -37,4 +37,40 @@
 {{- fail (printf "sidecar: native needs Kubernetes 1.29 or later, this is %s; set sidecar to plain or exec" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- include "spotwatch.checkSettings" . -}}
+{{- include "spotwatch.checkOnce" . -}}
+{{- end }}
+
+{{/* What the chart gives a name to, nobody else may: a server takes one of two, or none. */}}
+{{- define "spotwatch.checkOnce" -}}
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey ($.Values.pod.labels | default dict) . -}}
+{{- fail (printf "pod.labels: %s is the chart's, which finds its pods by it" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $spec := (include "spotwatch.podTemplate" . | fromYaml).spec -}}
+{{- $volumes := dict -}}
+{{- range $spec.volumes -}}
+{{- if hasKey $volumes .name -}}
+{{- fail (printf "pod.volumes: the chart has a volume %q of its own; call yours otherwise" .name) -}}
+{{- end -}}
+{{- $_ := set $volumes .name true -}}
+{{- end -}}
+{{- range concat ($spec.initContainers | default list) $spec.containers -}}
+{{- $container := .name -}}
+{{- $variables := dict -}}
+{{- range .env -}}
+{{- if hasKey $variables .name -}}
+{{- fail (printf "container %s: %s is set twice; leave it out of trainer.env and spotwatch.env, or set it once (the run's name is the value checkpoint.runId, its place checkpoint.url)" $container .name) -}}
+{{- end -}}
+{{- $_ := set $variables .name true -}}
+{{- end -}}
+{{- $mounts := dict -}}
+{{- range .volumeMounts -}}
+{{- $path := trimSuffix "/" .mountPath -}}
+{{- if hasKey $mounts $path -}}
+{{- fail (printf "trainer.volumeMounts: something of the chart's is mounted at %s; mount yours elsewhere" $path) -}}
+{{- end -}}
+{{- $_ := set $mounts $path true -}}
+{{- end -}}
+{{- end -}}
 {{- end }}

@@ -2,7 +2,7 @@
 {{/* What spotwatch itself is given, be it a container of its own or the trainer's first process. */}}
 
 {{- define "spotwatch.daemonEnv" -}}
-{{- if or .Values.cloud (not (has "providers" (include "spotwatch.configKeys" . | fromJsonArray))) }}
+{{- if or .Values.cloud (eq (include "spotwatch.namesProviders" .) "false") }}
 - name: SPOTWATCH_PROVIDERS
   value: {{ .Values.cloud | default "auto" }}
 {{- end }}

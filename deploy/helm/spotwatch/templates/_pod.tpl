@@ -1,6 +1,12 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 {{/* The pod, the same in a Job and in a JobSet. */}}
 
+{{- define "spotwatch.namesIn" -}}
+{{- $names := list -}}
+{{- range . -}}{{- $names = append $names .name -}}{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
 {{- define "spotwatch.trainerContainer" -}}
 {{- $isExec := eq .Values.sidecar "exec" -}}
 - name: trainer
@@ -31,8 +37,10 @@
       value: {{ .Values.checkpoint.url | quote }}
     - name: SPOTWATCH_RUN_ID
       value: {{ .Values.checkpoint.runId | default (include "spotwatch.name" .) | quote }}
+    {{- if not (has "HOME" (include "spotwatch.namesIn" .Values.trainer.env | fromJsonArray)) }}
     - name: HOME
       value: /tmp
+    {{- end }}
     {{- with .Values.trainer.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

@@ -15,8 +15,13 @@
 {{- end -}}
 {{- if ne .Values.sidecar "exec" -}}
 {{- $_ := set $taken "policy.drain_seconds" "set the value terminationGracePeriodSeconds instead" -}}
+{{- end -}}
+{{- if and .Values.spotwatch.process (ne .Values.sidecar "exec") -}}
 {{- $_ := set $taken "target" "set the value spotwatch.process instead, and its signal as SPOTWATCH_TARGET__0__SIGNAL in spotwatch.env" -}}
 {{- $_ := set $taken "target.0.process" "set the value spotwatch.process instead" -}}
+{{- end -}}
+{{- if eq .Values.sidecar "native" -}}
+{{- $_ := set $taken "pod.sidecar" "leave it out, the value sidecar decides" -}}
 {{- end -}}
 {{- if .Values.spotwatch.flagOwner -}}
 {{- $_ := set $taken "flag.owner" "set the value spotwatch.flagOwner instead" -}}
@@ -59,6 +64,11 @@
 {{- end }}
 
 {{- define "spotwatch.checkSettings" -}}
+{{- range splitList "\n" (.Values.spotwatch.config | default "") -}}
+{{- if regexMatch "^[^#\"']*\\{[^#\"']*\\{" . -}}
+{{- fail (printf "spotwatch.config: a table in a table on one line cannot be looked into here; write [its.name] on a line of its own: %s" .) -}}
+{{- end -}}
+{{- end -}}
 {{- $taken := include "spotwatch.taken" . | fromJson -}}
 {{- range include "spotwatch.configKeys" . | fromJsonArray -}}
 {{- if hasKey $taken . -}}
@@ -71,6 +81,15 @@
 {{- fail (printf "spotwatch.env sets %s, which the chart sets as well: %s" .name (get $taken $key)) -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/* Whether what is watched is said by settings that are not among the values. */}}
+{{- define "spotwatch.namesProviders" -}}
+{{- $found := has "providers" (include "spotwatch.configKeys" . | fromJsonArray) -}}
+{{- range .Values.spotwatch.env -}}
+{{- if eq .name "SPOTWATCH_PROVIDERS" -}}{{- $found = true -}}{{- end -}}
+{{- end -}}
+{{- $found -}}
 {{- end }}
 
 {{/* Whether mail is heard by settings that are not among the values. */}}

@@ -33,6 +33,7 @@ _SAID = {
     "told_before": r"0 76 76",
     "logged_oddly": r"\{'a': 0\.5, 'b': 2, 'c': \['\[0 1\]', \"<class 'object'>\"\], 'd': \[1, None, 'x'\]\}",
     "another_trainer": r"ConfigError: transformers [\d.]+ has .*_run_epoch\(.*_evaluate\(.*Install",
+    "other_weights_evaluated": r"\[\[2, 2, 2\], \[3, 3, 3\]\] \[2, 3\]",
     "as_the_page_says": r"\[20, 20\] \['sweep-01'\]",
 }
 

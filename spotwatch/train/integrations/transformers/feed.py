@@ -17,7 +17,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.transformers.chance import Chance, Notes, capture, plain, restore
 
 _HEARD = 64
-"""Batches of which the random state is remembered; one is made ahead, on several processes one for each."""
+"""Batches of which the random state is remembered: one is made ahead, or one for each process."""
 
 
 class Feed:
@@ -32,7 +32,8 @@ class Feed:
         self._rereads = rereads
         self._begun: Chance = {}
         self._notes = Notes()
-        self._heard: deque[dict[str, Any]] = deque(maxlen=_HEARD)
+        self._heard: deque[tuple[int, dict[str, Any]]] = deque(maxlen=_HEARD)
+        self._wanted = 0
         self._fetched = 0
         self._each = 1
         self._ahead: deque[Chance] = deque()
@@ -48,8 +49,8 @@ class Feed:
         """Return the place in the epoch."""
         if self._stays is not None:
             return self._stays
-        count = min(max(self._fetched - self.taken * self._each, 0), len(self._heard))
-        ahead = [plain(state) for state in list(self._heard)[len(self._heard) - count :]]
+        taken = self.taken * self._each
+        ahead = [plain(state) for number, state in self._heard if taken <= number < self._fetched]
         # A loader that reads ahead knows its end with the last batch, also where it has no length.
         is_over = bool(getattr(self._serves, "end_of_dataloader", False))
         return {
@@ -84,8 +85,9 @@ class Feed:
         _set_epoch(loader, self.epoch)
         self._open = (lambda: iter(())) if place["is_over"] else lambda: self._again(loader)
 
-    def take(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return where to take batches from: `batches`, unless the epoch was taken up again."""
+    def take(self, batches: Iterator[Any], count: int) -> Iterator[Any]:
+        """Return where to take so many batches from: `batches`, unless the epoch was taken up again."""
+        self._wanted = (self.taken + count) * self._each
         if self._open is not None:
             restore(self._begun)
             self._source, self._open = self._open(), None
@@ -163,8 +165,9 @@ class Feed:
                 self._put_back()
             # Where batches were passed over, the sampler begins within the first call, and notices its end.
             is_noticed = False
-            if listens:
-                self._heard.append(self._notes.take())
+            if listens and self._fetched >= self._wanted:
+                # It will not be trained before the next save.
+                self._heard.append((self._fetched, self._notes.take()))
             try:
                 batch = next(made)
             except StopIteration:

@@ -220,7 +220,7 @@ class Session:
     def _on_get_batch_samples(
         self, original: Callable[..., Any], epoch_iterator: Any, num_batches: int, device: Any
     ) -> Any:
-        made = original(self._feed.take(epoch_iterator), num_batches, device)
+        made = original(self._feed.take(epoch_iterator, num_batches), num_batches, device)
         self._feed.took(len(made[0]))
         return made
 

@@ -55,6 +55,7 @@ class Bench:
             ),
             data_collator=lambda batch: collate(batch, noise=False),
             train_dataset=Rows(22, noise=False),
+            eval_dataset=Rows(6, noise=False),
             callbacks=list(callbacks),
         )
 
@@ -187,6 +188,43 @@ def scaled(bench: Bench) -> str:
     return f"{other.accelerator.scaler.state_dict()['scale']}"
 
 
+class StopEvaluating(TrainerCallback):
+    """Is signalled at the first batch of an evaluation; notes the step of each batch."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Send it."""
+        del args, control, kwargs
+        self.steps.append(state.global_step)
+        if len(self.steps) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Swaps(torch.optim.SGD):
+    """Has other weights in the model while it is evaluated, as schedule-free optimizers have."""
+
+    def train(self) -> None:
+        """Put those of training in."""
+
+    def eval(self) -> None:
+        """Put the others in."""
+
+
+def other_weights_evaluated(bench: Bench) -> str:
+    """Be stopped in an evaluation that must not be saved in: it is finished, and not done again."""
+    evaluated, steps = [], []
+    for _ in range(2):
+        stop = StopEvaluating()
+        given = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 2}
+        trainer = bench.trainer(bench.callback(exits=False), stop, **given)
+        trainer.optimizer = Swaps(trainer.model.parameters(), lr=0.01)
+        steps.append(trainer.train().global_step)
+        evaluated.append(stop.steps)
+    return f"{evaluated} {steps}"
+
+
 def told_before(bench: Bench) -> str:
     """Begin on a machine that is being drained."""
     runtime = bench.base / "runtime"
@@ -237,7 +275,7 @@ def as_the_page_says(bench: Bench) -> str:
     try:
         for code in [block.split("```")[0] for block in blocks] * 2:
             names: dict[str, Any] = {}
-            exec(compile(code, str(page), "exec"), names)  # noqa: S102 - it is ours
+            exec(compile(code, str(page), "exec"), names)
             steps.append(names["trainer"].state.global_step)
     finally:
         os.chdir(back)
@@ -248,7 +286,7 @@ def as_the_page_says(bench: Bench) -> str:
 CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(added_only, attached, two_callbacks, two_trainers, no_checkpointer, trained_twice, batch_size_found),
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
-    *(told_before, logged_oddly, another_trainer, as_the_page_says),
+    *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
 )
 
 

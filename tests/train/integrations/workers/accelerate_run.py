@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +116,12 @@ class Program:
         if self.plan.get("at") != ":".join(str(part) for part in where):
             return
         if "signal" in self.plan:
+            if self.plan["signal"] == signal.SIGKILL:
+                _wait((self.folder / "store" / "run" / "LATEST").exists)
             os.kill(os.getpid(), self.plan["signal"])
             return
         Daemon(self.folder / "runtime").order(Do(self.plan["order"]), 1)
-        until = time.monotonic() + 60
-        while not self.ck.poll() and time.monotonic() < until:
-            time.sleep(0.01)
+        _wait(self.ck.poll)
 
     def hex(self, weight: Any) -> str:
         """Return what a weight, or its parts on all ranks, come to."""
@@ -145,6 +147,12 @@ def live(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[int]:
             os._exit(_lived(folder, case, plan, rank))
         children.append(pid)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _lived(folder: Path, case: dict[str, Any], plan: dict[str, Any], rank: int) -> int:

@@ -239,7 +239,8 @@ def read_statuses(runtime_dir: Path, *, owners: Collection[int]) -> tuple[list[S
     """
     statuses: list[Status] = []
     refused: list[str] = []
-    for path, _ in list_newest_json_files(runtime_dir / STATUS_DIR, MAX_STATUS_FILES):
+    files, _ = list_newest_json_files(runtime_dir / STATUS_DIR, MAX_STATUS_FILES, owners=owners)
+    for path, _ in files:
         try:
             read = read_owned_file(path)
             if read is None:

@@ -13,7 +13,7 @@ import itertools
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from spotwatch.errors import HandshakeError
@@ -33,18 +33,32 @@ def list_json_files(folder: Path, limit: int) -> list[Path]:
     return [folder / name for name in names[:limit]]
 
 
-def list_newest_json_files(folder: Path, limit: int) -> list[tuple[Path, os.stat_result]]:
-    """Return the `limit` `*.json` entries of `folder` that changed last, by name, each with its own facts."""
-    found: list[tuple[int, str, os.stat_result]] = []
+def list_newest_json_files(
+    folder: Path, limit: int, *, owners: Collection[int]
+) -> tuple[list[tuple[Path, os.stat_result]], bool]:
+    """Return `*.json` entries of `folder`, by name, each with its own facts, and whether there are more.
+
+    Args:
+        folder: may be missing.
+        limit: of more, the newest are returned, as many of each owner; so that nobody hides another's.
+        owners: whose files come first; those of others fill what room is left.
+    """
+    found: dict[int, list[tuple[int, str, os.stat_result]]] = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in itertools.islice(entries, MAX_ENTRIES):
             if not entry.name.endswith(".json") or entry.name.startswith("."):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 facts = entry.stat(follow_symlinks=False)
-                found.append((facts.st_mtime_ns, entry.name, facts))
-    newest = heapq.nlargest(limit, found, key=lambda one: one[:2])
-    return [(folder / name, facts) for _, name, facts in sorted(newest, key=lambda one: one[1])]
+                found.setdefault(facts.st_uid, []).append((facts.st_mtime_ns, entry.name, facts))
+    ranked = [
+        (uid not in owners, rank, name, facts)
+        for uid, files in found.items()
+        for rank, (_, name, facts) in enumerate(heapq.nlargest(limit, files, key=lambda one: one[:2]))
+    ]
+    first = heapq.nsmallest(limit, ranked, key=lambda one: one[:3])
+    are_more = sum(map(len, found.values())) > limit
+    return [(folder / name, facts) for _, _, name, facts in sorted(first, key=lambda one: one[2])], are_more
 
 
 def read_small_file(path: Path, *, limit: int = MAX_BYTES) -> bytes | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files in `status/`, read at each tick: the newest, and those that do not change any more only once.
 
-Nobody removes them, and a machine on which a hundred runs have followed each other has a hundred. It believes
-nothing that is in them and decides nothing; `Trainers` does.
+They are removed late (`upkeep`): a machine on which a hundred runs have followed each other has a hundred. It
+believes nothing that is in them and decides nothing; `Trainers` does.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class StatusFiles:
         statuses: list[Status] = []
         refused: list[str] = []
         kept: dict[str, tuple[_Identity, Status | str]] = {}
-        files = list_newest_json_files(self._folder, MAX_STATUS_FILES + 1)
-        are_more = len(files) > MAX_STATUS_FILES
-        if are_more:
-            files.remove(min(files, key=lambda one: one[1].st_mtime_ns))
+        files, are_more = list_newest_json_files(self._folder, MAX_STATUS_FILES, owners=owners)
         for path, facts in files:
             identity = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
             known = self._kept.get(path.name)

@@ -13,6 +13,7 @@ from spotwatch.errors import HandshakeError
 from spotwatch.safe_files import (
     create_exclusively,
     list_json_files,
+    list_newest_json_files,
     read_owned_file,
     read_small_file,
     remove_if_there,
@@ -130,3 +131,22 @@ def test_listing_is_bounded_and_sorted(tmp_path: Path) -> None:
     for name in ("b.json", "a.json", ".c.json", "d.txt", "e.json"):
         (tmp_path / name).touch()
     assert [path.name for path in list_json_files(tmp_path, 2)] == ["a.json", "b.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to play another user")
+def test_nobody_hides_the_files_of_another(tmp_path: Path) -> None:
+    """Of each owner the newest; strangers' files, whatever their times, only where room is left."""
+    for uid, name, count, modified_at in ((7, "new", 50, 2e9), (8, "old", 50, 1e9), (9, "strange", 50, 3e9)):
+        for number in range(count):
+            path = tmp_path / f"{name}-{number:02}.json"
+            path.touch()
+            os.utime(path, (modified_at + number, modified_at + number))
+            os.chown(path, uid, -1)
+    files, are_more = list_newest_json_files(tmp_path, 20, owners={7, 8})
+    wanted = [f"{name}-{number}.json" for name in ("new", "old") for number in range(40, 50)]
+    assert ([path.name for path, _ in files], are_more) == (wanted, True)
+    files, are_more = list_newest_json_files(tmp_path, 120, owners={7, 8})
+    assert (sum(facts.st_uid == 9 for _, facts in files), are_more) == (20, True)
+    files, are_more = list_newest_json_files(tmp_path, 150, owners=())
+    assert (len(files), are_more) == (150, False)
+    assert list_newest_json_files(tmp_path / "missing", 5, owners={7}) == ([], False)

@@ -7,7 +7,7 @@ Only files in `status/` that the daemon would believe are believed here; nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from spotwatch.checks.clouds import Clouds
@@ -20,13 +20,14 @@ from spotwatch.policy import Policy
 from spotwatch.save_fit import Fit, fit
 
 NAME = "trainer"
+_SHOWN_OVER = 3
 
 
 async def ask_trainers(machine: Machine) -> list[Finding]:
     """Return a line for each trainer that reports, and for each report that does not count."""
     statuses, refused = await machine.statuses()
     now = machine.clock.now()
-    findings = [judge_status(status, now) for status in statuses]
+    findings = judge_statuses(statuses, now)
     mend = "remove the file, or set target.user or flag.owner to the trainer's user"
     if os.geteuid() != 0:
         # The daemon may be another user, who may read more and believes other owners.
@@ -45,6 +46,25 @@ async def ask_trainers(machine: Machine) -> list[Finding]:
             f"{machine.settings.runtime_dir}",
         )
     ]
+
+
+def judge_statuses(statuses: Sequence[Status], now: datetime) -> list[Finding]:
+    """Return a line for each run, the newest first; of many that are over, one for all but the newest."""
+    newest = sorted(statuses, key=lambda status: status.at, reverse=True)
+    over = [status for status in newest if _is_over(status, now)]
+    folded = over[_SHOWN_OVER:] if len(over) > _SHOWN_OVER + 1 else []
+    findings = [judge_status(status, now) for status in newest if status not in folded]
+    if folded:
+        ended = sum(status.phase == "finished" for status in folded)
+        said = (
+            f"{len(folded)} more runs are over: {ended} finished, {len(folded) - ended} fell silent earlier"
+        )
+        findings.append(ok(NAME, said))
+    return findings
+
+
+def _is_over(status: Status, now: datetime) -> bool:
+    return status.phase == "finished" or not status.is_fresh(now)
 
 
 def judge_status(status: Status, now: datetime) -> Finding:

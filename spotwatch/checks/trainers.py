@@ -55,16 +55,18 @@ def judge_statuses(statuses: Sequence[Status], now: datetime) -> list[Finding]:
     folded = over[_SHOWN_OVER:] if len(over) > _SHOWN_OVER + 1 else []
     findings = [judge_status(status, now) for status in newest if status not in folded]
     if folded:
-        ended = sum(status.phase == "finished" for status in folded)
-        said = (
-            f"{len(folded)} more runs are over: {ended} finished, {len(folded) - ended} fell silent earlier"
-        )
+        ended = sum(map(_has_ended, folded))
+        said = f"{len(folded)} earlier runs are over: {ended} ended, {len(folded) - ended} fell silent"
         findings.append(ok(NAME, said))
     return findings
 
 
 def _is_over(status: Status, now: datetime) -> bool:
-    return status.phase == "finished" or not status.is_fresh(now)
+    return _has_ended(status) or not status.is_fresh(now)
+
+
+def _has_ended(status: Status) -> bool:
+    return status.phase == "finished" or status.exit_code is not None
 
 
 def judge_status(status: Status, now: datetime) -> Finding:

@@ -11,7 +11,7 @@ import pytest
 
 from spotwatch.checks import Result
 from spotwatch.checks.machine import Saves
-from spotwatch.checks.trainers import judge_status, judge_windows
+from spotwatch.checks.trainers import judge_status, judge_statuses, judge_windows
 from spotwatch.clock import SystemClock
 from spotwatch.handshake import Status
 from spotwatch.journal import FileJournal
@@ -47,6 +47,21 @@ def test_a_trainer_that_has_left(phase: str, code: int | None, result: str) -> N
     finding = judge_status(status, now)
     assert finding.result == result
     assert ("gone or hangs" in finding.found) is (result == "fail")
+
+
+def test_many_runs_that_are_over_are_one_line() -> None:
+    """The one that lives comes first, then the newest that are over; a sweep's seventy others are counted."""
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    live = Status(run_id="z", pid=7, at=now)
+    over = [
+        replace(live, run_id=f"a{n:02}", at=now - timedelta(hours=1 + n), phase="finished", exit_code=0)
+        for n in range(70)
+    ]
+    over[60] = replace(over[60], phase="training", exit_code=None)
+    lines = judge_statuses([*reversed(over), live], now)
+    assert [line.found.split(" ")[0] for line in lines] == ["z", "a00", "a01", "a02", "67"]
+    assert (lines[-1].result, lines[-1].found) == ("ok", "67 earlier runs are over: 66 ended, 1 fell silent")
+    assert len(judge_statuses(over[:4], now)) == 4
 
 
 @pytest.mark.parametrize(

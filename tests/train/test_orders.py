@@ -241,3 +241,19 @@ def test_what_is_ignored_is_said_once(
     for _ in range(5):
         orders.look()
     assert len([r for r in caplog.records if "ignored" in r.message]) == 1
+
+
+@pytest.mark.parametrize("seq", [2**53, 2**53 + 1, 1_764_484_000_000_000_000])
+def test_a_number_that_no_order_has_drowns_no_later_order(orders: Orders, daemon: Daemon, seq: int) -> None:
+    """Such an order is ignored, and so is its number: the next one is due, and is answered under its own."""
+    daemon.order(Do.FLUSH, seq)
+    orders.look()
+    assert (orders.is_in_force, orders.seq) == (False, 0)
+    daemon.order(Do.FLUSH, 8)
+    mark = orders.mark()
+    assert (orders.flush, mark.seq) == (True, 8)
+    orders.answered(mark)
+    assert (orders.is_in_force, orders.saved_seq) == (False, 8)
+    daemon.order(Do.STOP, 9)
+    orders.look()
+    assert orders.stop

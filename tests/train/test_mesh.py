@@ -95,7 +95,7 @@ def test_the_same_mesh_goes_on_bit_by_bit(kind: str, four: Told) -> None:
     """After a resume the losses are exactly those of the run that was not interrupted."""
     for rank in four:
         assert rank[f"train=2#{kind}-again"] == rank[f"train=2#{kind}-on"]
-        # Eleven parameters, each with three tensors of the optimizer; a buffer, a position's table, a generator.
+        # Eleven parameters, each with three of the optimizer; a buffer, a position's table, a generator.
         assert len(state_of(rank[f"note=saved-{kind}"])["tensors"]) == 11 * 4 + 3
 
 

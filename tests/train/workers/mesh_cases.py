@@ -123,6 +123,20 @@ class Cases:
         model = Model(one=self.spread(life, (), self.line, Replicate()))
         return {"model": model, "optimizer": self.trained(life, torch.optim.AdamW, model)}
 
+    def optimizers(self, life: int) -> dict[str, Any]:
+        """Those whose state is made of parts like the parameter's, beside AdamW."""
+        kinds: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
+            (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+            (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+            (torch.optim.Adagrad, {}),
+        ]
+        result: dict[str, Any] = {}
+        for number, (kind, options) in enumerate(kinds):
+            model = Model(weight=self.spread(life, (5, 3 + number), self.square, Shard(0), Shard(1)))
+            result[f"model{number}"] = model
+            result[f"optimizer{number}"] = self.trained(life, kind, model, **options)
+        return result
+
     def uneven(self, life: int) -> dict[str, Any]:
         """Both dimensions of a mesh share one of the tensor, which has fewer rows than there are ranks."""
         return {

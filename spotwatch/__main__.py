@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m spotwatch` is the command line."""
 
-from spotwatch.cli import main
+from spotwatch.entry import main
 
 main()

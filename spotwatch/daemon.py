@@ -20,6 +20,7 @@ from spotwatch.config import Settings
 from spotwatch.ending import Ending
 from spotwatch.errors import ConfigError
 from spotwatch.hearing import hearing
+from spotwatch.held_signal import let_through
 from spotwatch.logs import get_logger
 from spotwatch.memory import settle_memory
 from spotwatch.providers import Identified, Provider
@@ -100,6 +101,7 @@ class Daemon:
 
     async def _poll_once(self, parts: Assembly) -> int:
         """Ask every provider once, and carry out what is due then."""
+        let_through()
         await asyncio.gather(*(watcher.poll_once() for watcher in parts.watchers))
         await parts.runner.tick()
         while parts.runner.has_due_step():
@@ -107,6 +109,7 @@ class Daemon:
         return 0
 
     async def _run(self, parts: Assembly) -> int:
+        await asyncio.sleep(0.001)  # a signal that was kept is heard before anything is started
         await parts.runner.attempt(parts.runner.give_overdue_stop)
         self._failing_seconds = parts.runner.failing_seconds
         async with asyncio.TaskGroup() as tasks:
@@ -121,7 +124,8 @@ class Daemon:
                 running.append(tasks.create_task(self._feed_watchdog(self._notifier.watchdog_seconds)))
             await parts.start_servers()
             if self._child is not None:
-                if not parts.ledger.is_stop_in_force() and self._child.pid is None:
+                may_start = not self._is_told_to_end and not parts.ledger.is_stop_in_force()
+                if may_start and self._child.pid is None:
                     self._child.start()
                 running.append(tasks.create_task(self._follow_child(parts, self._child)))
                 running.append(tasks.create_task(self._reap(self._child)))
@@ -246,7 +250,7 @@ class Daemon:
                     await self._clock.sleep(0.1)
                 if not self._ending.is_set() and child.pid is None:
                     child.start()
-                return True
+                return child.pid is not None
         return False
 
     async def _wait_for_respawn(self, child: Child) -> bool:

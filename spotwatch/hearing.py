@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 from spotwatch.child import PASSED_ON
+from spotwatch.held_signal import let_through
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What ends us: a service manager, Ctrl-C, a terminal that closes."""
@@ -35,6 +36,7 @@ def hearing(end: Callable[[int], None], pass_on: Callable[[int], None] | None) -
     heard = [s for s in ways if s is signal.SIGTERM or signal.getsignal(s) is not signal.SIG_IGN]
     for signum in heard:
         loop.add_signal_handler(signum, ways[signum], signum)
+    let_through()
     try:
         yield
     finally:

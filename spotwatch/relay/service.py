@@ -18,6 +18,7 @@ from spotwatch.clock_sync import is_clock_synced
 from spotwatch.config import Settings
 from spotwatch.config_secrets import read_secret
 from spotwatch.errors import ProviderError
+from spotwatch.held_signal import let_through
 from spotwatch.logs import LogOnChange, get_logger
 from spotwatch.mail.mailbox import Heartbeat, Letter
 from spotwatch.mail.mailbox_keys import SigningKey
@@ -136,6 +137,7 @@ class Relay:
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
             loop.add_signal_handler(number, self._ending.set)
+        let_through()
         try:
             # Before the first sign of life, which says that mail can come.
             await self.webhook.start()

@@ -9,6 +9,7 @@ it does to BASE/NAME/trace.RANK, and BASE/NAME/codes has how each life ended.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -118,6 +119,9 @@ class Program:
         if "signal" in self.plan:
             if self.plan["signal"] == signal.SIGKILL:
                 _wait((self.folder / "store" / "run" / "LATEST").exists)
+            else:
+                for worker in multiprocessing.active_children():  # as a signal to the process group does
+                    os.kill(int(worker.pid or 0), self.plan["signal"])
             os.kill(os.getpid(), self.plan["signal"])
             return
         Daemon(self.folder / "runtime").order(Do(self.plan["order"]), 1)

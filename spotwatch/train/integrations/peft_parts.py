@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 # What a layer of peft wraps; all else below such a layer is of an adapter (tuners/tuners_utils.py and
 # utils/other.py of peft 0.21.2).
 _WRAPPED = ("base_layer", "original_module")
-# What all layers of one adapter share hangs at its tuner: VeRA's projections, VB-LoRA's bank.
-_SHARED = ("BufferDict", "ParameterDict", "ParameterList")
 # What torch puts between a module and its own wrapper; the next life may have none, or others.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 # torch/nn/modules/module.py: under this name a module's own word stands in its state_dict.
@@ -52,7 +50,6 @@ class Parts:
 
 class _Kind(Enum):
     LAYER = auto()
-    TUNER = auto()
     MODEL = auto()
     NORMALISATION = auto()
     OTHER = auto()
@@ -99,14 +96,13 @@ def _tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _peft() -> dict[_Kind, tuple[type[Any], ...]]:
     """Return the classes to look for: a model can hold none of peft's when it was not imported."""
     if "peft" not in sys.modules:
-        return {_Kind.LAYER: (), _Kind.TUNER: (), _Kind.MODEL: ()}
+        return {_Kind.LAYER: (), _Kind.MODEL: ()}
     from peft import PeftMixedModel, PeftModel  # noqa: PLC0415 - it is there, or the model would not be
-    from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer  # noqa: PLC0415 - likewise
+    from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415 - likewise
     from peft.utils.other import AuxiliaryTrainingWrapper  # noqa: PLC0415 - likewise
 
     return {
         _Kind.LAYER: (BaseTunerLayer, AuxiliaryTrainingWrapper),
-        _Kind.TUNER: (BaseTuner,),
         _Kind.MODEL: (PeftModel, PeftMixedModel),
     }
 
@@ -141,7 +137,7 @@ class _Walk:
             self._found.keepers[path[:-1]] = module
         for name, child in module._modules.items():  # noqa: SLF001 - named_children() makes a generator of each
             if child is not None and id(child) not in self._seen:
-                below = _is_adapters(kind, name, child, is_adapters=is_adapters)
+                below = _is_adapters(kind, name, is_adapters=is_adapters)
                 self._visit(child, shown(f"{path}{name}."), is_adapters=below)
 
     def _kind(self, cls: type) -> _Kind:
@@ -162,11 +158,10 @@ def _own(module: Any, *, is_adapters: bool) -> Iterator[tuple[str, torch.Tensor,
             yield name, buffer, True
 
 
-def _is_adapters(kind: _Kind, name: str, child: Any, *, is_adapters: bool) -> bool:
+def _is_adapters(kind: _Kind, name: str, *, is_adapters: bool) -> bool:
+    # What layers share (VeRA's projections, VB-LoRA's bank) is met below the first layer that has it.
     if kind is _Kind.LAYER:
         return name not in _WRAPPED
-    if kind is _Kind.TUNER:
-        return type(child).__name__ in _SHARED
     if kind is _Kind.MODEL:
         return name == "prompt_encoder"
     return is_adapters

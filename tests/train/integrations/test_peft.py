@@ -104,6 +104,16 @@ def test_an_adapter_that_is_added_later_is_saved_and_wanted() -> None:
         Life(with_other(made())).go_on_from(Life(made()))
 
 
+def test_adapters_that_are_not_trained_are_saved_all_the_same() -> None:
+    """Frozen adapters are no part of the base: layers, a shared projection, the tokens of a prompt."""
+    prompt = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    vera = peft.VeraConfig(r=4, target_modules=["q_proj"])
+    for config, count in ((prompt, 1), (vera, 6), (peft.LoraConfig(target_modules=["q_proj"]), 4)):
+        model = peft.get_peft_model(tiny(), config)
+        model.requires_grad_(False)
+        assert len(Life(model).names()) == count
+
+
 def test_the_active_adapter_comes_back() -> None:
     """After `set_adapter` the next life goes on with that one, and its gradients are asked for again."""
     first, second = Life(with_other(made())), Life(with_other(made()))

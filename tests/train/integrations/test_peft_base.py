@@ -79,7 +79,7 @@ def test_name_and_revision_are_those_of_the_configuration() -> None:
     assert (base["name"], base["revision"]) == ("some/base", "1f2e")
 
 
-def test_statistics_of_a_frozen_normalisation_are_saved() -> None:
+def test_statistics_of_a_frozen_normalisation_are_saved(caplog: pytest.LogCaptureFixture) -> None:
     """A frozen BatchNorm in train mode goes on counting: its statistics come back."""
 
     def model() -> Any:
@@ -89,6 +89,7 @@ def test_statistics_of_a_frozen_normalisation_are_saved() -> None:
     first, second = Life(model()), Life(model())
     first.model(torch.rand(8, 4))
     assert {"0.running_mean", "0.running_var", "0.num_batches_tracked"} <= first.names()
+    assert not caplog.records
     second.go_on_from(first)
     assert torch.equal(second.model[0].running_var, first.model[0].running_var)
     assert "0.weight" not in second.names()
@@ -129,6 +130,15 @@ def test_what_changes_though_frozen_is_saved(
     assert not caplog.records
     second.go_on_from(first)
     assert torch.equal(second.model[0].weight, first.model[0].weight)
+
+
+def test_one_element_that_torch_writes_is_enough() -> None:
+    """A write between the samples is found by torch's count, and only that tensor is saved."""
+    layers = [torch.nn.Linear(64, 64).requires_grad_(False) for _ in range(2)]
+    life = Life(torch.nn.Sequential(*layers))
+    with torch.no_grad():
+        layers[0].weight[20, 20] += 1
+    assert life.names() == {"0.weight"}
 
 
 def test_one_change_past_the_count_has_all_looked_at() -> None:

@@ -57,7 +57,7 @@ PLAN: dict[str, list[dict[str, Any]]] = {
         {**_TERM, "at": 6},
         {"ranks": 2},
     ],
-    "other": [{**_TERM, "at": 3}, {"base": "other"}, {"r": 8}, {}],
+    "other": [{**_TERM, "at": 3}, {"base": "other"}, {"r": 8}, {"base": "bit"}, {}],
     "other-fsdp": [
         {**_TERM, "at": 3, "ranks": 2, "fsdp": True},
         {"ranks": 2, "fsdp": True, "base": "other"},
@@ -169,13 +169,14 @@ def test_a_run_changes_its_form(runs: Runs) -> None:
 
 
 def test_another_base_is_refused_and_the_run_is_left_as_it_was(runs: Runs) -> None:
-    """Another base, then another rank of the adapters: each is refused by name, and the right one goes on."""
+    """Another base, other adapters, one bit of the base's file: each is refused; the right one goes on."""
     run = runs["other"]
-    assert run["statuses"] == [75, 1, 1, 0], run["outputs"]
+    assert run["statuses"] == [75, 1, 1, 1, 0], run["outputs"]
     assert "StoreError: the checkpoint's model does not fit" in run["outputs"][1]
     assert "the base is not the one that this run was trained on" in run["outputs"][1]
     assert "/base'; here is '" in run["outputs"][1]
     assert "adapter 'default': r was 4 when it was saved, and is 8 here" in run["outputs"][2]
+    assert "base_model.model.model.norm.weight has other values. Load that one" in run["outputs"][3]
     assert steps(run) == steps(runs["straight"])
 
 

@@ -242,6 +242,12 @@ def main() -> int:
     torch.set_num_threads(1)
     make_base(base / "base", 0)
     make_base(base / "other", 1)
+    make_base(base / "bit", 0)
+    with (base / "bit" / "model.safetensors").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        (lowest,) = file.read(1)
+        file.seek(-4, os.SEEK_END)
+        file.write(bytes([lowest ^ 1]))
     result: dict[str, Any] = {}
     for run, lives in json.loads(Path(sys.argv[3]).read_text()).items():
         ends = [live(base, run, number, one) for number, one in enumerate(lives)]

@@ -3,9 +3,9 @@
 
 The same tiny training runs with it and without, in turn, in one process. A step is the time from one forward
 pass to the next; of a training the median counts, of each round the difference of the two. Where others use
-the machine too, processor time of the training thread in the least disturbed tenth of the steps says more, and
-it is held against the bar. Beside both, the time in `step` alone, ours or the Checkpointer's. The training
-is so small that the library is nearly all of a step.
+the machine too, the processor time of the training thread, in the least disturbed tenth of the steps, says
+more; that is held against the bar. Beside both stands the time in `step` alone, ours or the Checkpointer's.
+The training is so small that the library is nearly all of a step.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def steps_after(run: Lives, count: int) -> Any:
     return lambda: len(run.rows()) >= wanted
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_told_stopped_and_killed_on_one_rank(tmp_path: Path) -> None:
     """A flag on one rank saves; SIGTERM to one ends all; one killed in a save leaves LATEST as it was."""
     chance = random.Random(6)

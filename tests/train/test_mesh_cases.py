@@ -17,7 +17,7 @@ GOOD = ("submesh", "stages", "plain_stages", "tied", "number", "optimizers", "un
 REFUSED = {
     "same_name": r"under the name 'model': model/layer0 is on rank 0 only; model/layer1 is on rank 1 only",
     "mixed_meshes": "model/a is float32 (4, 3) S(0), R on a mesh of dp=2 x tp=2 on rank 0 and ",
-    "partial": "keeper/sum: a DTensor whose value is a sum over ranks (Partial) cannot be saved",
+    "partial": "keeper/sum: a DTensor that is a sum over ranks (Partial) cannot be saved",
     "strided": "the parts of a tensor overlap or leave something out",
 }
 

@@ -35,8 +35,8 @@ def refuse_sums(shared: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in shared.items():
         if tensors.is_sharded(tensor) and any(one.is_partial() for one in _placements(tensor)):
             raise ConfigError(
-                f"{name}: a DTensor whose value is a sum over ranks (Partial) cannot be saved; state_dict() may "
-                "return it whole or in parts: tensor.redistribute(placements=...) with Replicate or Shard"
+                f"{name}: a DTensor that is a sum over ranks (Partial) cannot be saved; in state_dict() "
+                "return it whole or in parts, tensor.redistribute(placements=...) with Replicate or Shard"
             )
 
 

@@ -10,13 +10,13 @@ import atexit
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.interval import RECLAIM_EVERY_SECONDS
 from spotwatch.train.attended import AttendedStore
+from spotwatch.train.bounded import is_over_within
 from spotwatch.train.consensus import Consensus
 from spotwatch.train.lease.lease import Lease
 from spotwatch.train.lease.owner import Owner
@@ -179,13 +179,13 @@ class Life:
         if self._has_lease:
             self._has_lease = False
             self._release(ended)
-        if self._owns_store and not _is_over_within(_CLOSE_SECONDS, self.registry.store.close):
+        if self._owns_store and not is_over_within(_CLOSE_SECONDS, self.registry.store.close):
             log.warning("the store is still at work after %.0f s: it ends with this process", _CLOSE_SECONDS)
         self.world.close()
 
     def _release(self, ended: str) -> None:
         """Release the lease, but wait for a store that hangs only so long: then the others wait for a TTL."""
-        if not _is_over_within(_RELEASE_SECONDS, partial(self._lease.release, ended)):
+        if not is_over_within(_RELEASE_SECONDS, partial(self._lease.release, ended)):
             log.warning(
                 "the lease is not released after %.0f s: others wait for it to expire", _RELEASE_SECONDS
             )
@@ -222,15 +222,3 @@ class Life:
 
     def _new_sharded(self) -> Sharded:
         return Sharded(self._state, self._staging, self.world, insists=self._allow_resize)
-
-
-def _is_over_within(seconds: float, call: Callable[[], None]) -> bool:
-    """Call it, and tell whether it has returned in time; what hangs goes on in a thread."""
-    thread = threading.Thread(target=call, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no thread is to be had, for lack of memory or because the interpreter ends
-        call()
-        return True
-    thread.join(seconds)
-    return not thread.is_alive()

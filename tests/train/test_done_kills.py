@@ -40,6 +40,8 @@ def test_ten_thousand_items_and_fifty_kills(tmp_path: Path) -> None:
         redone = made.redone()
         assert sum(redone.values()) == made.count() - _ITEMS
         assert max(redone.values()) <= _EVERY
+        # What writers that died have left is removed.
+        assert not list(Path(made.store).rglob("*.tmp"))
         # Kills that cost nothing would show nothing.
         assert len(redone) > _KILLS // 2
 

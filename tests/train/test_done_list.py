@@ -46,6 +46,16 @@ def test_a_batch_in_three_lives(store: FaultyStore, new: New, environ: dict[str,
     assert do(new(), range(10)) == []
 
 
+def test_one_list_is_entered_again(store: FaultyStore, new: New, environ: dict[str, str]) -> None:
+    """It reads anew what is done, by others too."""
+    done = new()
+    assert do(done, range(10), most=3) == [0, 1, 2]
+    assert do(new(), range(5)) == [3, 4]
+    assert do(done, range(10)) == [5, 6, 7, 8, 9]
+    assert done.exit_code == 0
+    assert sorted(outputs(store, environ)) == list(range(10))
+
+
 def test_batches_and_keys(store: FaultyStore, new: New, environ: dict[str, str]) -> None:
     """Items come in lists, the last one shorter; a key that comes twice counts once, within a list too."""
     items = [{"id": f"é{number % 7}"} for number in range(12)]

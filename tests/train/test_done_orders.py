@@ -380,6 +380,29 @@ def test_what_was_in_memory_of_a_lost_share_is_offered_again(
     assert all(taken.count(item) == 1 for item in taken[:10])
 
 
+def test_a_store_that_hangs_does_not_hold_up_the_exit(
+    store: FaultyStore, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given its time; then the process leaves, and says that the last items are not durable."""
+    for name in ("_LAST_SECONDS", "_RELEASE_SECONDS", "_CLOSE_SECONDS"):
+        monkeypatch.setattr(f"spotwatch.train.done.done_list.{name}", 0.2)
+    goes_on = threading.Event()
+
+    def before(deed: str) -> None:
+        if deed.startswith("put"):
+            goes_on.wait(60)
+
+    done = new(every_items=4)
+    with done:
+        for item in done.todo(range(100)):
+            store.before = before
+            if item == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            done.add(item, item)
+    assert done.exit_code == 76
+    goes_on.set()
+
+
 def test_saved_is_told_at_its_time(new: New, daemon: Daemon) -> None:
     """The status says when something was durable last, by this machine's clock."""
     begun = datetime.now(UTC)

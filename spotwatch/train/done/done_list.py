@@ -6,17 +6,20 @@ How outputs are kept is in the modules beside it. It imports neither torch nor a
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
 from spotwatch.errors import ConfigError
 from spotwatch.train import arguments, options
 from spotwatch.train.attended import AttendedStore
+from spotwatch.train.bounded import is_over_within
 from spotwatch.train.done.keeper import Bounds
 from spotwatch.train.done.reading import outputs
 from spotwatch.train.done.rows import Key
@@ -28,6 +31,7 @@ from spotwatch.train.lease.owner import Owner
 from spotwatch.train.link import Link
 from spotwatch.train.store import Store
 
+log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
 FINISHED = 0
@@ -38,6 +42,8 @@ _ENDINGS = {FINISHED: "finished", DURABLE: "stopped"}
 _LAST_SECONDS = 30.0
 _EXIT_SECONDS = 2.0
 _INSISTING_SECONDS = 2.0
+_RELEASE_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
 
 
 class DoneList:
@@ -245,9 +251,11 @@ class DoneList:
 
     def _end(self, phase: str, error: str = "") -> None:
         self._teller.say_last()
-        self._work.close(_ENDINGS.get(self.exit_code, "failed"))
-        if self._owns_store:
-            self._store.close()
+        ended = _ENDINGS.get(self.exit_code, "failed")
+        if not is_over_within(_RELEASE_SECONDS, partial(self._work.close, ended)):
+            log.warning("the store does not answer: others wait for our lease to expire")
+        if self._owns_store and not is_over_within(_CLOSE_SECONDS, self._store.close):
+            log.warning("the store is still at work: it ends with this process")
         told = self._link.is_stopping and self.exit_code in (DURABLE, NOT_DURABLE)
         self._link.end(phase, error, leaving=told, exit_code=self.exit_code)
 

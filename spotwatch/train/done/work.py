@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from spotwatch.errors import ConfigError
+from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.done import form
 from spotwatch.train.done.items import Items, passes_over, warn_of_keys
 from spotwatch.train.done.keeper import Bounds, Ear, Keeper
@@ -23,6 +23,7 @@ from spotwatch.train.done.shelf import Shelf, folder, shelves
 from spotwatch.train.lease.owner import Owner
 from spotwatch.train.registry.patience import patiently, waiting_with
 from spotwatch.train.store import Entry, Store
+from spotwatch.train.stores.dir_files import TEMPORARY
 
 log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
@@ -123,6 +124,11 @@ class Work:
                 f"shares={self._terms.shares}: the list {self._store.url} is worked on in {shares}, and that "
                 f"stays; leave shares= out, or take another run_id"
             )
+        if any(entry.key.endswith(TEMPORARY) for entry in entries):
+            try:
+                self._store.abort_uploads()
+            except StoreError as error:
+                log.info("what killed writers have left stays: %s", error)
         self._count = shares
         found = shelves(entries)
         self.known.clear()

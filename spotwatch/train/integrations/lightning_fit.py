@@ -17,7 +17,7 @@ from spotwatch.train.checkpointer import FINISHED, Checkpointer
 from spotwatch.train.integrations import lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
-from spotwatch.train.integrations.lightning_loader import Source
+from spotwatch.train.integrations.lightning_loader import Source, shield
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.state import rng
 
@@ -161,6 +161,8 @@ class Fit:
     def _on_loaders(self) -> None:
         combined = self._trainer.fit_loop._combined_loader
         self._load_states()
+        for one in combined.flattened:
+            shield(one)
         combined._flattened = [one if isinstance(one, Source) else Source(one) for one in combined.flattened]
         resumed = self._resumed
         if resumed is not None and resumed["at"] in (At.BATCH, At.EVALUATION):
@@ -261,7 +263,10 @@ class Fit:
         trainer = self._trainer
         if not self._is_inside:
             return self.evaluations.evaluate()
-        trainer.fit_loop.epoch_loop.val_loop.setup_data()
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        loop.setup_data()
+        for one in () if loop._combined_loader is None else loop._combined_loader.flattened:
+            shield(one)
         if self._seen is not None and not trainer.sanity_checking:
             lightning_values.restore_seen(trainer, self._seen["values"])
             lightning_state.begin_workers_again(trainer, self._seen["evaluated"])

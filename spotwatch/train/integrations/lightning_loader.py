@@ -15,6 +15,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.loaders import ResumableLoader
+from spotwatch.train.shield import worker_init
 from spotwatch.train.state import rng
 
 
@@ -44,6 +45,30 @@ class Chance:
     def to_plain(self) -> dict[str, Any]:
         """Return it as values that can be saved."""
         return {"everywhere": self.everywhere, "generators": self.generators, "epochs": self.epochs}
+
+
+def shield(loader: Any) -> None:
+    """Let the workers of a DataLoader outlive a signal to the whole process group; once is enough."""
+    own = getattr(loader, "worker_init_fn", None)
+    if (
+        getattr(loader, "num_workers", 0)
+        and not isinstance(own, Shield)
+        and hasattr(loader, "worker_init_fn")
+    ):
+        loader.worker_init_fn = Shield(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Shield:
+    """A `worker_init_fn` that shields, and then calls the program's own."""
+
+    own: Any
+
+    def __call__(self, worker_id: int) -> None:
+        """Begin a worker."""
+        worker_init(worker_id)
+        if self.own is not None:
+            self.own(worker_id)
 
 
 class Source:

@@ -148,6 +148,15 @@ def test_workers_of_an_evaluation_that_live_on_draw_no_seed_again(world: World) 
     assert [row for row in run.rows() if "had" in row] == [row for row in world.whole(case) if "had" in row]
 
 
+def test_a_signal_to_the_whole_process_group_does_not_cost_the_workers(world: World) -> None:
+    """A service manager signals all processes; workers that died of it would take the last save with them."""
+    case = {"workers": 2}
+    run = world.run(case)
+    run.live(75, **told("step", 4, "group"))
+    run.live(0)
+    assert run.rows() == world.whole(case)
+
+
 def test_after_a_sigkill_it_goes_on_from_the_last_save(world: World) -> None:
     """What was done after the last save is done again, to the last bit the same; all else once."""
     run = world.run({"ck": {"every_seconds": None, "every_steps": 4}})

@@ -26,68 +26,16 @@ import pytorch_lightning
 import torch
 import torchmetrics
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader
 
 from spotwatch.model import Do
-from spotwatch.train import Checkpointer, ResumableLoader
+from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
+from tests.train.integrations.workers.lightning_data import Noisy, loader
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
-
-
-class Noisy(Dataset[Any]):
-    """Samples by number, each a little different every time it is read."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, n: int) -> Any:
-        return torch.tensor([n, n * n % 7, 1.0, -n]) / self.length + torch.randn(4) * 0.1, n
-
-
-class Stream(IterableDataset[Any]):
-    """Samples one after the other."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __iter__(self) -> Any:
-        for n in range(self.length):
-            yield torch.tensor([n, 1.0, -1.0, n % 5]) / self.length, n
-
-
-def loader(case: dict[str, Any]) -> Any:
-    """Return the training data as the case has it."""
-    kind, workers = case.get("loader", "plain"), case.get("workers", 0)
-    samples = case.get("samples", 24)
-    options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
-    if workers:
-        options["persistent_workers"] = case.get("persistent", False)
-    match kind:
-        case "plain":
-            return DataLoader(Noisy(samples), shuffle=True, **options)
-        case "generator":
-            own = torch.Generator().manual_seed(5)
-            return DataLoader(Noisy(samples), sampler=RandomSampler(Noisy(samples), generator=own), **options)
-        case "resumable":
-            return ResumableLoader(Noisy(samples), 4, shuffle=True, seed=3, num_workers=workers)
-        case "stateful":
-            return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(
-                Noisy(samples), shuffle=True, **options
-            )
-        case "stream":
-            return DataLoader(Stream(samples), **options)
-        case "two":
-            return {
-                "long": DataLoader(Noisy(samples), shuffle=True, **options),
-                "short": DataLoader(Noisy(8), shuffle=True, **options),
-            }
-    raise AssertionError(kind)
 
 
 def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, PLR0915 - as the case has it
@@ -109,6 +57,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             os.kill(os.getpid(), signal.SIGKILL)
         elif tell["how"] == "term":
             os.kill(os.getpid(), signal.SIGTERM)
+        elif tell["how"] == "group":
+            os.killpg(os.getpgrp(), signal.SIGTERM)
         else:
             daemon = Daemon(Path(runtime_dir))
             if tell["how"] == "flush":
@@ -273,7 +223,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             **({"strategy": pl.strategies.ModelParallelStrategy(2, 1)} if case.get("sharded") else {}),
         },
     )
-    lasting = {"num_workers": 1, "persistent_workers": True} if case.get("lasting") else {}
+    lasting: dict[str, Any] = {"num_workers": 1, "persistent_workers": True} if case.get("lasting") else {}
     validation: Any = DataLoader(Noisy(12), batch_size=4, **lasting)
     model = Sharded() if case.get("sharded") else Model()
     if case.get("bad") == "renamed":

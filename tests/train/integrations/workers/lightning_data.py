@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Lightning's lives train on: samples that are a little different each time, in each kind of loader."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+
+from spotwatch.train import ResumableLoader
+
+
+class Noisy(Dataset[Any]):
+    """Samples by number, each a little different every time it is read."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, n: int) -> Any:
+        return torch.tensor([n, n * n % 7, 1.0, -n]) / self.length + torch.randn(4) * 0.1, n
+
+
+class Stream(IterableDataset[Any]):
+    """Samples one after the other."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Any:
+        for n in range(self.length):
+            yield torch.tensor([n, 1.0, -1.0, n % 5]) / self.length, n
+
+
+def loader(case: dict[str, Any]) -> Any:
+    """Return the training data as the case has it."""
+    kind, workers = case.get("loader", "plain"), case.get("workers", 0)
+    samples = case.get("samples", 24)
+    options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
+    if workers:
+        options["persistent_workers"] = case.get("persistent", False)
+    match kind:
+        case "plain":
+            return DataLoader(Noisy(samples), shuffle=True, **options)
+        case "generator":
+            own = torch.Generator().manual_seed(5)
+            return DataLoader(Noisy(samples), sampler=RandomSampler(Noisy(samples), generator=own), **options)
+        case "resumable":
+            return ResumableLoader(Noisy(samples), 4, shuffle=True, seed=3, num_workers=workers)
+        case "stateful":
+            return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(
+                Noisy(samples), shuffle=True, **options
+            )
+        case "stream":
+            return DataLoader(Stream(samples), **options)
+        case "two":
+            return {
+                "long": DataLoader(Noisy(samples), shuffle=True, **options),
+                "short": DataLoader(Noisy(8), shuffle=True, **options),
+            }
+    raise AssertionError(kind)

@@ -16,6 +16,7 @@ from spotwatch.train.registry.registry import Registry
 from spotwatch.train.stores.directory import DirectoryStore
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import Lives, lives
+from tests.train.launching import LAUNCH_SECONDS
 
 pytest.importorskip("torch", reason="meshes are torch's")
 
@@ -76,13 +77,13 @@ def test_told_stopped_and_killed_on_one_rank(tmp_path: Path) -> None:
         assert latest[1] == stopped > flushed > 0
         told = losses(run)
 
-        # At 100 bytes a second the first save goes at once, and the second waits for minutes.
-        second = run.start(_FOR_EVER, "3", "100", PYTHONPATH=str(_ROOT))
+        # At 1000 bytes a second the first save goes at once, and the second waits for many seconds.
+        second = run.start(_FOR_EVER, "3", "1000", PYTHONPATH=str(_ROOT))
         run.wait(second, lambda: saved(run)[1] > stopped)
         latest = saved(run)
         run.wait(second, lambda: newest(run) > latest[1])
         os.kill(pid_of(run, 1), signal.SIGKILL)
-        second.communicate(timeout=100)
+        second.communicate(timeout=LAUNCH_SECONDS)
         assert second.returncode != 0
         assert saved(run) == latest
 

@@ -72,9 +72,8 @@ class Adapters:
         self._base = base or str(getattr(config, "_name_or_path", "") or "a base without a name")
         self._revision = revision or getattr(config, "_commit_hash", None)
         self._also = (also,) if isinstance(also, str) else tuple(also)
-        self._kept: set[str] = set()
-        """Frozen tensors that are saved because they have changed, or once were trained."""
         self._frozen = Frozen()
+        """The base. What has changed or was trained once is never part of it again, and is saved."""
         self._extras: set[str] = set()
         """Names of the base that belong to no parameter or buffer."""
         self._has_looked = False
@@ -134,7 +133,7 @@ class Adapters:
         for name, value in state["extra"].items():
             found.keepers[name].set_extra_state(value)
         peft_adapters.restore_ranks(self.model, state["ranks"])
-        self._keep(saved.keys() & self._frozen.rows.keys())
+        self._frozen.forget(saved)
 
     def named_buffers(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the buffers by their names in the state: of many ranks, the first one's count."""
@@ -160,7 +159,7 @@ class Adapters:
             raise ConfigError(
                 f"{_some(gone)} of the base gone or renamed since resume(): wrap or rebuild the model before"
             )
-        self._keep(trained & known.keys())
+        self._frozen.forget(trained)
         base = {name: part.tensor for name, part in parts.items() if name in known}
         changed = self._frozen.changed(base)
         if changed:
@@ -170,21 +169,15 @@ class Adapters:
                 "follow others, or a merge that was taken back and has left rounding errors)",
                 *(_some(changed), size),
             )
-            self._keep(changed)
+            self._frozen.forget(changed)
         return found
 
     def _is_trained(self, name: str, part: Part) -> bool:
         return (
             part.is_adapters
             or part.tensor.requires_grad
-            or name in self._kept
             or any(fnmatchcase(name, pattern) for pattern in self._also)
         )
-
-    def _keep(self, names: Iterable[str]) -> None:
-        names = set(names)
-        self._kept |= names
-        self._frozen.forget(names)
 
     def _expect_tensors(self, saved: Mapping[str, torch.Tensor], parts: Mapping[str, Part]) -> None:
         problems = [f"{name} is not in this model" for name in saved if name not in parts]

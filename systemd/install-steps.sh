@@ -4,8 +4,11 @@
 # $drop_ins, $users, $dry_run and $purge, and the files to put are in $here.
 
 VENV=/opt/spotwatch
+MARK=$VENV/.made-by-install.sh
+SOURCE=$VENV/source.sum
 COMMAND=/usr/local/bin/spotwatch
 ETC=/etc/spotwatch
+RECORD=$ETC/install.options
 STATE=/var/lib/spotwatch
 UNITS=/etc/systemd/system
 SYSUSERS=/etc/sysusers.d/spotwatch.conf
@@ -42,8 +45,10 @@ put() {
     fi
     mkdir -p "${1%/*}"
     # Beside it and then into its place, so that nobody reads a half of it.
-    install -m "$2" "$new" "$1.new"
-    mv -f "$1.new" "$1"
+    if ! install -m "$2" "$new" "$1.new" || ! mv -f "$1.new" "$1"; then
+        rm -f "$1.new"
+        fail "cannot write $1"
+    fi
     say "wrote $1"
 }
 
@@ -57,6 +62,12 @@ put_once() {
         say "kept $1 as you made it"
     fi
 }
+# remember: what was chosen, which users are made here, and how we left what people fill in.
+remember() {
+    printf "old_%s='%s'\n" units "$units" drop_ins "$drop_ins" extras "$extras" user "$trainer_user" made "$made" \
+        unit_sum "$old_unit_sum" toml_sum "$old_toml_sum" | put "$RECORD" 644 >/dev/null
+}
+
 is_as_left() { [ -f "$1" ] && [ -n "$2" ] && [ "$(sum_up <"$1")" = "$2" ]; }
 sum_up() { cksum | tr ' ' -; }
 
@@ -102,6 +113,14 @@ install_users() {
     done
 }
 
+# The units that have something of ours, whatever was remembered of them.
+known_units() {
+    for path in "$UNITS"/*.service.d/50-spotwatch.conf; do
+        [ ! -f "$path" ] || basename "${path%/*}" .d
+    done
+    [ ! -f "$UNITS/$EXAMPLE" ] || say "$EXAMPLE"
+}
+
 install_units() {
     put "$UNITS/spotwatch.service" 644 <"$here/spotwatch.service"
     restart=$restart$put
@@ -115,19 +134,24 @@ install_units() {
             restart=yes
         fi
     done
-    for unit in $old_units; do
+    drop_empty "$UNITS/spotwatch.service.d"
+    for unit in $(known_units); do
         has_word "$units" "$unit" || forget_unit "$unit"
     done
     for unit in $units; do
-        if [ "$unit" != "$EXAMPLE" ]; then
+        if [ "$unit" != "$EXAMPLE" ] || { [ -f "$UNITS/$unit" ] && ! has_our_lines; }; then
             put "$UNITS/$unit.d/50-spotwatch.conf" 644 <"$here/trainer.conf"
         else
             example >"$work/example"
             put_once "$UNITS/$unit" 644 "$old_unit_sum" <"$work/example"
+            [ -z "$put" ] || old_unit_sum=$(example | sum_up)
         fi
     done
+    remember
 }
 is_our_example() { example | cmp -s - "$UNITS/$EXAMPLE" || is_as_left "$UNITS/$EXAMPLE" "$old_unit_sum"; }
+# Filled in, it has its user and lines of ours; one that somebody else made has neither.
+has_our_lines() { grep -qs '^SupplementaryGroups=spotwatch$' "$UNITS/$EXAMPLE"; }
 example() { sed "s/^User=trainer\$/User=$trainer_user/" "$here/$EXAMPLE"; }
 
 install_rules() {
@@ -148,9 +172,14 @@ install_configuration() {
     configuration >"$work/configuration"
     put_once "$ETC/spotwatch.toml" 644 "$old_toml_sum" <"$work/configuration"
     restart=$restart$put
-    [ -f "$ETC/spotwatch.toml" ] || return 0
+    if [ -n "$put" ]; then
+        old_toml_sum=$(sum_up <"$work/configuration")
+        remember
+        return
+    fi
     for unit in $units; do
-        [ -n "$put" ] || grep -qF "${unit%.service}" "$ETC/spotwatch.toml" || say "it does not name $unit"
+        [ ! -f "$ETC/spotwatch.toml" ] || grep -qF "${unit%.service}" "$ETC/spotwatch.toml" ||
+            say "it does not name $unit; add to it, and restart spotwatch: [[target]] and, below it, unit = \"$unit\""
     done
 }
 configuration() {
@@ -170,8 +199,9 @@ check_no_stop() {
 
 remove_all() {
     check_no_stop
+    made=$old_made
     [ ! -f "$UNITS/spotwatch.service" ] || run systemctl --quiet disable --now spotwatch.service
-    for unit in $units; do
+    for unit in $(known_units); do
         forget_unit "$unit"
     done
     for path in "$here"/spotwatch.service.d/*.conf; do
@@ -184,13 +214,43 @@ remove_all() {
     drop /run/spotwatch
     run systemctl daemon-reload
     if [ -n "$purge" ]; then
-        drop "$ETC"
+        for name in spotwatch.toml spotwatch.env webhook-secret api-token train.env; do
+            drop "$ETC/$name"
+        done
         drop "$STATE"
         remove_users
+        drop_ours "$ETC"
     else
         say "kept $ETC, $STATE and the user they belong to; --purge removes them too"
     fi
-    drop "$VENV"
+    if [ -f "$MARK" ]; then
+        drop_package
+        run rm "$MARK"
+        drop_ours "$VENV"
+    fi
+}
+
+# drop_package: remove what venv, pip and the install put into $VENV, and nothing else there.
+drop_package() {
+    for name in source.sum bin include lib64 lib share pyvenv.cfg .gitignore; do
+        if [ -e "$VENV/$name" ] || [ -L "$VENV/$name" ]; then
+            run rm -rf -- "$VENV/$name"
+        fi
+    done
+}
+
+# drop_ours FOLDER: remove one that we have emptied, and say so where it holds something of somebody else's.
+drop_ours() {
+    [ -d "$1" ] || return 0
+    drop_empty "$1"
+    if [ -n "$dry_run" ]; then
+        return
+    fi
+    if [ -d "$1" ]; then
+        say "kept $1: there is something in it that was not made here"
+    else
+        say "removed $1"
+    fi
 }
 
 # forget_unit NAME: take away what we gave a trainer's unit; the unit itself only if it is ours as we made it.
@@ -205,6 +265,7 @@ forget_unit() {
         drop "$UNITS/$1"
         return
     fi
+    has_our_lines || return 0
     say "kept $UNITS/$1, which you edited; take SupplementaryGroups=spotwatch out of it"
     if [ -n "$purge" ]; then
         # With the group gone it fails with 216/GROUP at each start, every ten seconds.
@@ -214,23 +275,23 @@ forget_unit() {
     fi
 }
 
-# Those that were made here, as the file that made them says.
+# Those that were made here; one that runs something stays, and with it what is known of it.
 remove_users() {
-    [ -f "$SYSUSERS" ] || return 0
     in_use=''
-    while read -r kind user _; do
-        if [ "$kind" != u ] || ! user_exists "$user"; then
-            continue
-        fi
+    for user in $made; do
+        user_exists "$user" || continue
         if run userdel "$user"; then
             ! getent group "$user" >/dev/null || run groupdel "$user"
         else
-            in_use="$in_use $user"
+            in_use="${in_use:+$in_use }$user"
         fi
-    done <"$SYSUSERS"
+    done
     if [ -n "$in_use" ]; then
-        say "kept$in_use and $SYSUSERS; --purge again once nothing runs as that user"
+        made=$in_use
+        remember
+        say "kept $in_use and $RECORD; --purge again once nothing runs as that user"
     else
         drop "$SYSUSERS"
+        drop "$RECORD"
     fi
 }

@@ -57,8 +57,12 @@ read_options() {
         esac
         shift
     done
-    case "$units$trainer_user$extras" in
-        *[!A-Za-z0-9:_.@\\,\ -]*) misuse "a unit, user or extra has a character that none may have" ;;
+    case "$units$trainer_user" in
+        *[!A-Za-z0-9:_.@\\\ -]*) misuse "a unit or user has a character that none may have" ;;
+    esac
+    case ",$extras," in
+        ,, | ,mail, | ,fast, | ,mail,fast, | ,fast,mail,) ;;
+        *) misuse "the extras are mail and fast, not $extras" ;;
     esac
     for name in $drop_ins; do
         [ "$name" = none ] || [ -f "$here/spotwatch.service.d/$name.conf" ] || misuse "there is no drop-in $name"
@@ -67,17 +71,11 @@ read_options() {
 
 # What an earlier run was told goes for this one, where this one is told nothing.
 recall() {
-    old_units='' old_drop_ins='' old_extras='' old_user='' old_source='' old_unit_sum='' old_toml_sum=''
+    old_units='' old_drop_ins='' old_extras='' old_user='' old_made='' old_unit_sum='' old_toml_sum=''
     # shellcheck source=/dev/null
-    [ ! -f "$VENV/install.options" ] || . "$VENV/install.options"
+    [ ! -f "$RECORD" ] || . "$RECORD"
     : "${units:=$old_units}" "${drop_ins:=$old_drop_ins}" "${extras:=$old_extras}" "${trainer_user:=$old_user}"
     : "${units:=$EXAMPLE}" "${trainer_user:=trainer}"
-}
-
-remember() {
-    printf "old_%s='%s'\n" units "$units" drop_ins "$drop_ins" extras "$extras" user "$trainer_user" \
-        source "$source_sum" unit_sum "$(example | sum_up)" toml_sum "$(configuration | sum_up)" >"$work/options"
-    put "$VENV/install.options" 644 <"$work/options" >/dev/null
 }
 
 check_machine() {
@@ -122,9 +120,24 @@ check_python() {
 }
 is_new() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
-# Who trains, for the group; and whether that user is ours to make.
+# Nobody else's files lie where ours are to be.
+check_places() {
+    case $here/ in
+        "$VENV"/*) fail "this checkout lies in $VENV, where the package is to be: move it, say to /usr/local/src" ;;
+    esac
+    if [ -e "$VENV" ] && [ ! -f "$MARK" ] && [ -n "$(ls -A "$VENV")" ]; then
+        fail "$VENV is there and was not made here: move it away, for the package is to be there"
+    fi
+    if [ ! -f "$RECORD" ] && [ -e "$UNITS/spotwatch.service" ] &&
+        ! cmp -s "$UNITS/spotwatch.service" "$here/spotwatch.service"; then
+        fail "$UNITS/spotwatch.service is there and was not made here: move it away, with what belongs to it"
+    fi
+}
+
+# Who trains, for the group; and which users are ours to make, and some day to remove.
 choose_users() {
-    users='' made_user=''
+    users='' made_user='' made=$old_made
+    user_exists spotwatch || has_word "$made" spotwatch || made="${made:+$made }spotwatch"
     for unit in $units; do
         if [ "$unit" = "$EXAMPLE" ] && { [ ! -f "$UNITS/$EXAMPLE" ] || is_our_example; }; then
             users="$users $trainer_user"
@@ -141,8 +154,10 @@ choose_users() {
             esac
         fi
     done
-    if grep -qs "^u trainer " "$SYSUSERS" || { has_word "$users" trainer && ! user_exists trainer; }; then
+    if has_word "$made" trainer; then
         made_user=trainer
+    elif has_word "$users" trainer && ! user_exists trainer; then
+        made_user=trainer made="$made trainer"
     fi
     for user in $users; do
         [ "$user" = "$made_user" ] || user_exists "$user" ||
@@ -169,33 +184,55 @@ choose_source() {
             source_sum=$(cd "$work/source" && find . -type f -exec cksum {} + | sort | cksum)
             from=$work/source
         else
-            source_sum=$(cksum <"$from")
+            case $from in
+                *.whl | *.tar.gz) source_sum=$(cksum <"$from") ;;
+                *) fail "$from is neither a checkout nor a wheel (.whl) nor an archive of its source (.tar.gz)" ;;
+            esac
         fi
         source_sum="$source_sum $extras"
     fi
 }
 
 install_package() {
-    if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
-        run "$python" -m venv --clear "$VENV"
-        old_source=''
+    if [ ! -f "$MARK" ] || ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+        run mkdir -p "$VENV"
+        echo 'Made by spotwatch/systemd/install.sh, which removes what it made in this folder.' | put "$MARK" 644
+        drop_package
+        run "$python" -m venv "$VENV" ||
+            fail "$VENV cannot be made; it wants 200 MB: $(df -h "${VENV%/*}" | tail -n 1)"
         restart=yes
     fi
     if [ -z "$from" ]; then
         before=$(pip freeze 2>/dev/null || true)
+        begin_install
         run pip install --upgrade "spotwatch${extras:+[$extras]}"
+        check_package
         [ "$before" = "$(pip freeze 2>/dev/null || true)" ] || restart=yes
-    elif [ "$source_sum" != "$old_source" ]; then
+    elif [ "$source_sum" != "$(cat "$SOURCE" 2>/dev/null || true)" ]; then
         if [ -d "$from" ]; then
             run pip wheel --no-deps --wheel-dir "$work/wheel" "$from"
             [ -n "$dry_run" ] || from=$(find "$work/wheel" -name '*.whl')
         fi
+        begin_install
         # The same version is not always the same code.
         run pip install --force-reinstall --no-deps "$from"
         run pip install "$from${extras:+[$extras]}"
+        check_package
+        printf '%s\n' "$source_sum" | put "$SOURCE" 644 >/dev/null
         restart=yes
     fi
     [ -z "$restart" ] || [ -n "$dry_run" ] || say "installed $("$VENV/bin/spotwatch" --version)"
+}
+
+# What is in there is not known from here on, until it has gone well: else the next run installs it anew.
+begin_install() {
+    [ ! -e "$SOURCE" ] || run rm "$SOURCE"
+    # What a pip that was killed had set aside.
+    run find "$VENV/lib" -maxdepth 4 -name '~*' -prune -exec rm -rf {} +
+}
+check_package() {
+    [ -n "$dry_run" ] || "$VENV/bin/spotwatch" --version >/dev/null ||
+        fail "the package in $VENV does not start; what it says is above"
 }
 pip() { "$VENV/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
@@ -219,34 +256,38 @@ start() {
     fi
 }
 
-# Ask as the daemon's own user, with its secrets: root may do more than it.
+is_to_be_filled_in() { [ "$units" = "$EXAMPLE" ] && { [ ! -f "$UNITS/$EXAMPLE" ] || is_our_example; }; }
+
+# As root it becomes the daemon's user by itself, with what the unit gives that.
 show_check() {
-    say "" "spotwatch check:"
-    if has_word "$drop_ins" as-root; then
-        "$VENV/bin/spotwatch" check || true
+    say ""
+    if is_to_be_filled_in; then
+        say "spotwatch check, before the trainer's unit is filled in (its target fails until then):"
     else
-        CREDENTIALS_DIRECTORY=/run/credentials/spotwatch.service HOME=/ setpriv --reuid=spotwatch --regid=spotwatch \
-            --init-groups "$VENV/bin/spotwatch" check || true
+        say "spotwatch check:"
     fi
+    "$VENV/bin/spotwatch" check || true
 }
 
 install_all() {
     check_polkit
     check_python
+    check_places
     choose_users
     choose_source
     restart=''
+    # Before anything is made: whatever ends this run early, a later one and the removal know of it.
+    remember
     install_package
     install_command
     install_users
     install_configuration
     install_units
     install_rules
-    remember
     start
     [ -n "$dry_run" ] || show_check
     say ""
-    if [ "$units" = "$EXAMPLE" ]; then
+    if is_to_be_filled_in; then
         say "Next: set WorkingDirectory and ExecStart in $UNITS/$EXAMPLE, then"
         say "systemctl daemon-reload && systemctl enable --now spot-train"
     else
@@ -260,7 +301,7 @@ main() {
     check_machine
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    trap 'exit 130' INT TERM
+    trap 'exit 130' HUP INT PIPE TERM
     recall
     if [ -n "$uninstall" ]; then
         remove_all

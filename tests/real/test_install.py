@@ -177,29 +177,20 @@ def test_the_page_from_install_to_removal(reader: _Reader) -> None:
 
 
 def _rehearse(reader: _Reader) -> None:
-    """Type the page's rehearsal and wait at each line for what its comment says."""
+    """Type the page's rehearsal block by block, and wait after each for what the page says."""
     machine, progress = reader.machine, "/srv/train/progress"
-    flush, clear, stop, status, again = _block("Rehearse")
-    assert reader.type(flush).returncode == 0
+
+    def is_seen(state: dict[str, str]) -> None:
+        wait_until(lambda: machine.show("spot-train", *state) == state, 40, machine.journal("spotwatch"))
+
+    reader.follow("Rehearse", 0)
     wait_until(lambda: machine.run("test", "-s", progress).returncode == 0, 20, machine.journal("spotwatch"))
-    assert reader.type(clear).returncode == 0
-    # The page's two minutes would be waited for: the stop comes as late as is safe.
-    assert reader.type(stop.replace("--deadline 2m", "--deadline 5s")).returncode == 0
-    wait_until(
-        lambda: (
-            machine.show("spot-train", "ActiveState", "ExecMainStatus")
-            == {"ActiveState": "inactive", "ExecMainStatus": "75"}
-        ),
-        40,
-        machine.journal("spotwatch"),
-    )
+    reader.follow("Rehearse", 1)
+    is_seen({"ActiveState": "inactive", "ExecMainStatus": "75"})
+    status, again = _block("Rehearse", 2)
     assert "inactive (dead)" in reader.type(status).stdout
     assert reader.type(again).returncode == 0
-    wait_until(
-        lambda: machine.show("spot-train", "ActiveState") == {"ActiveState": "active"},
-        30,
-        machine.journal("spotwatch"),
-    )
+    is_seen({"ActiveState": "active"})
 
 
 def test_a_second_run_changes_nothing_and_one_with_options_only_that(reader: _Reader) -> None:
@@ -246,6 +237,8 @@ def test_a_second_run_changes_nothing_and_one_with_options_only_that(reader: _Re
             "cannot make virtual environments: apt install python3-venv",
         ),
         (f"{_INSTALL} --from /nowhere", 1, "there is no /nowhere"),
+        (f"{_INSTALL} --from /etc/passwd", 1, "/etc/passwd is neither a checkout nor a wheel"),
+        (f"{_INSTALL} --extras nonsense", 2, "the extras are mail and fast, not nonsense"),
         (f"{_INSTALL} --trainer-user nobody-here", 1, "there is no user nobody-here"),
         (f"{_INSTALL} --with everything", 2, "there is no drop-in everything"),
         (f"{_INSTALL} --unit", 2, "--unit needs a value"),

@@ -8,17 +8,18 @@ setpriv(1).
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spotwatch.checks.daemons import UNIT
+from spotwatch.checks.environments import read_environment_file, read_shown_environment
 from spotwatch.checks.finding import Finding, ok, warn
 from spotwatch.errors import ActionError
 from spotwatch.targets import UnitFacts, unit_facts
@@ -113,27 +114,17 @@ def _variables(unit: UnitFacts) -> dict[str, str]:
             found[name] = f"{place}/{first[0]}"
     if _CREDENTIALS.is_dir():
         found["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
-    for word in _split(unit.environment) + _read_files(unit.environment_files):
-        name, equals, value = word.partition("=")
-        if equals:
-            found[name] = value
+    found |= read_shown_environment(unit.environment)
+    for path in _files(unit.environment_files):
+        try:
+            found |= read_environment_file(path.read_bytes().decode())
+        except (OSError, UnicodeDecodeError):
+            continue  # it may be missing, or for root alone; systemd does without one that is no text
     return found
 
 
-def _read_files(listed: str) -> list[str]:
-    words = []
+def _files(listed: str) -> Iterator[Path]:
+    """Yield the files of EnvironmentFile=, which may be patterns, in systemd's order."""
     for line in listed.splitlines():
-        path = line.rpartition(" (")[0]
-        try:
-            rows = Path(path).read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue  # it may be missing, or for root alone
-        words += [word for row in rows if not row.lstrip().startswith(("#", ";")) for word in _split(row)[:1]]
-    return words
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return []
+        pattern = line.rpartition(" (")[0]
+        yield from map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207 - an absolute pattern

@@ -7,11 +7,11 @@ It reads what systemd says and changes no unit. Sources: systemd.service(5), sys
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from spotwatch.checks.environments import read_shown_environment
 from spotwatch.checks.finding import Finding, fail, ok, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine, Saves
@@ -24,7 +24,7 @@ from spotwatch.targets.workers import count_workers
 TAKEN = "77"
 """The trainer's exit status after another machine has taken the run."""
 SAVED = "75"
-_RUNTIME_DIR = "SPOTWATCH_RUNTIME_DIR="
+_RUNTIME_DIR = "SPOTWATCH_RUNTIME_DIR"
 _PRIVATE_PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - PrivateTmp= replaces these, nothing is written
 
 
@@ -69,20 +69,13 @@ def judge_meeting(facts: UnitFacts, text: str, runtime_dir: Path) -> Iterator[Fi
             f"{facts.unit} also starts while a stop is in force, to be cut off when the machine goes",
             f"set ConditionPathExists=!{draining} in its [Unit]",
         )
-    told = [word.partition("=")[2] for word in _words(facts.environment) if word.startswith(_RUNTIME_DIR)]
-    if told and Path(told[-1]) != runtime_dir:
+    told = read_shown_environment(facts.environment).get(_RUNTIME_DIR)
+    if told is not None and Path(told) != runtime_dir:
         yield fail(
             "unit.Environment",
-            f"{facts.unit} looks in {told[-1]}, the daemon writes in {runtime_dir}",
-            f"set Environment={_RUNTIME_DIR}{runtime_dir} in {facts.unit}",
+            f"{facts.unit} looks in {told}, the daemon writes in {runtime_dir}",
+            f"set Environment={_RUNTIME_DIR}={runtime_dir} in {facts.unit}",
         )
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
 
 
 def judge_unit(

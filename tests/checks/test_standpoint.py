@@ -24,7 +24,7 @@ UNIT = {"User": US, "RuntimeDirectory": "spotwatch spotwatch/status", "StateDire
 def test_the_units_environment_is_ours(bench: Bench) -> None:
     """Directories, Environment= and EnvironmentFile= count, and what is set by hand goes before them."""
     path = bench.home / "env"
-    path.write_text("# of mine\nSPOTWATCH_LOG__LEVEL='debug'\nSPOTWATCH_PROVIDERS=aws\n")
+    path.write_text("# of mine\nSPOTWATCH_LOG__LEVEL='debug'\nSPOTWATCH_PROVIDERS=aws\nP=python train.py\n")
     given = {
         "Environment": '"A=b c" SPOTWATCH_HTTP__LISTEN=',
         "EnvironmentFiles": f"{path} (ignore_errors=yes)",
@@ -38,6 +38,7 @@ def test_the_units_environment_is_ours(bench: Bench) -> None:
         "SPOTWATCH_HTTP__LISTEN": "",
         "SPOTWATCH_LOG__LEVEL": "debug",
         "SPOTWATCH_PROVIDERS": "file",
+        "P": "python train.py",
     }
     assert (line.result, line.found) == (Result.OK, f"{US}, who runs spotwatch.service")
 

@@ -18,6 +18,7 @@ from typing import Any
 from spotwatch.errors import ConfigError, RunTaken, StoreError
 from spotwatch.handshake import Saved
 from spotwatch.train.background import Background
+from spotwatch.train.failure import told
 from spotwatch.train.link import Link
 from spotwatch.train.movement import Movement, wait_together
 from spotwatch.train.orders import Mark
@@ -232,7 +233,7 @@ class Saver:
         self.last_error = error
         pause = self._schedule.failed()
         log.warning("step %d is not saved, again in %.0f s: %s", step, pause, error)
-        self._link.heart.tell(phase="failed", eta_seconds=None, error=str(error)[:500])
+        self._link.heart.tell(phase="failed", eta_seconds=None, error=told(error))
 
     def _take(self) -> None:
         try:
@@ -242,7 +243,7 @@ class Saver:
                 self.lose()
             elif not isinstance(error, (StoreError, ConfigError)):
                 log.exception("a save has failed in a way that was not foreseen")
-            self._link.heart.tell(phase="failed", eta_seconds=None, error=(str(error) or repr(error))[:500])
+            self._link.heart.tell(phase="failed", eta_seconds=None, error=told(error))
             raise
         self._schedule.saved(done.took_seconds)
 
@@ -308,9 +309,9 @@ class Saver:
             *(job.step, "durable" if job.healthy else "kept aside, for it is not healthy"),
             *(self._registry.store.url, published.dir, published.size_bytes, took, job.stall_seconds),
         )
-        if self._world.is_first and not self._link.is_stopping:
-            for old in self._registry.prune(self._keep, published.manifest):
-                log.info("removed %s", old)
+        may_prune = self._world.is_first and not self._link.is_stopping
+        for old in self._registry.prune(self._keep, published.manifest) if may_prune else ():
+            log.info("removed %s", old)
         self._link.heart.tell(phase="training", only_in=("durable",))
         return _Done(job.step, took)
 

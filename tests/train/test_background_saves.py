@@ -184,7 +184,7 @@ def test_a_failed_upload_surfaces_at_the_next_step(make: Make, gate: Gate, daemo
             assert not ck.step(1)
             until(lambda: ck._saver.wants_boundary, ck)
             assert not ck.step(2)
-            assert (daemon.status().phase, daemon.status().error) == ("failed", "the link is down")
+            assert (daemon.status().phase, daemon.status().error) == ("failed", "store: the link is down")
             ck._schedule.pause_until = ck._schedule.next_at = 0.0
             assert not ck.step(3)
             until(lambda: ck._saver.wants_boundary, ck)

@@ -97,7 +97,7 @@ def test_a_failed_save_is_no_end(make: Make, tmp_path: Path, daemon: Daemon) -> 
         counter.train(0)
         ck.step(1)
         assert not ck.step(2)
-        assert (daemon.status().phase, daemon.status().error) == ("failed", "the bucket is on fire")
+        assert (daemon.status().phase, daemon.status().error) == ("failed", "store: the bucket is on fire")
         assert not ck.step(3)
         assert not dirs(tmp_path)
         ck._schedule.pause_until = ck._schedule.next_at = 0.0

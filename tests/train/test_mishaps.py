@@ -161,7 +161,7 @@ def test_an_error_that_nobody_foresaw_ends_no_training(make: Make, daemon: Daemo
         store.deed = fail
         counter.train(0)
         assert not ck.step(1)
-        assert (daemon.status().phase, daemon.status().error) == ("failed", "no more")
+        assert (daemon.status().phase, daemon.status().error) == ("failed", "other: no more")
         store.deed = lambda _on_part: None
         ck._schedule.pause_until = ck._schedule.next_at = 0.0
         assert not ck.step(2)

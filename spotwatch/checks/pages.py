@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the daemon's pages answer, are the daemon's, and say that it is ready.
 
-It asks for /metrics, /readyz and /status only, and follows nobody elsewhere.
+It asks for /metrics, /healthz, /readyz and /status only, and follows nobody elsewhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,17 +16,21 @@ import aiohttp
 
 from spotwatch import __version__
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
+from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine
+from spotwatch.checks.sockets import holds_port
 from spotwatch.config_check import parse_listen
 from spotwatch.config_print import digest_settings
 
 NAME = "http"
-_SECONDS = 2.0
+_SECONDS = 4.0
+"""For all pages together. The daemon answers in milliseconds; on a machine under load it may be called hung."""
 _MAX_PAGE_BYTES = 1024 * 1024
 _MAX_REASONS = 20
 _BUILD = re.compile(r'^spotwatch_build_info\{.*version="([^"]*)"', re.MULTILINE)
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _PORT_MEND = "set http.listen to a free port, or end what listens there"
+_HANGS = "daemon.hangs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +41,17 @@ class Pages:
     status: int
     """Of /readyz."""
     readiness: str
+    health: int
+    """The status of /healthz."""
 
 
 async def ask_pages(machine: Machine) -> list[Finding]:
     """Return what the daemon says of itself over HTTP."""
     listen = machine.settings.http.listen
-    is_running = await machine.daemon() is not None
-    findings = await ask_http(listen, is_running=is_running)
-    if is_running and not any(finding.name == NAME and finding.mend for finding in findings):
+    pid = await machine.daemon()
+    is_running = pid is not None
+    findings = await ask_http(listen, pid=pid)
+    if is_running and not any(finding.name in (NAME, _HANGS) and finding.mend for finding in findings):
         theirs, ours = await _ask_settings(listen), digest_settings(machine.settings)
         findings += judge_settings(theirs, ours, has_file=machine.loaded.path is not None)
     return findings
@@ -82,31 +90,60 @@ async def _ask_settings(listen: str) -> Mapping[str, str]:
     return settings if isinstance(settings, dict) else {}
 
 
-async def ask_http(listen: str, *, is_running: bool) -> list[Finding]:
+async def ask_http(listen: str, *, pid: int | None) -> list[Finding]:
     """Return whether the daemon answers on `listen`.
 
     Args:
         listen: as in the configuration.
-        is_running: a daemon is seen on the runtime directory.
+        pid: of the daemon that is seen on the runtime directory (0: unreadable); None: none is seen.
     """
     base = _base(listen)
     if base is None:
         return [skip(NAME, "http.listen takes any port" if parse_listen(listen) else "http.listen is off")]
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+        async with (
+            asyncio.timeout(_SECONDS),
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+        ):
             _, metrics = await _page(session, f"{base}/metrics")
+            health, _ = await _page(session, f"{base}/healthz")
             status, readiness = await _page(session, f"{base}/readyz")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        if not is_running and isinstance(error, aiohttp.ClientConnectorError):
+    except TimeoutError:
+        return [await in_thread(judge_silence, listen, pid)]
+    except (aiohttp.ClientError, OSError) as error:
+        is_connected = not isinstance(error, aiohttp.ClientConnectorError)
+        if is_connected:
+            said = f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
+            return [warn(NAME, said, _PORT_MEND)]
+        if pid is None:
             return [skip(NAME, f"nobody listens on {listen}, as no daemon runs")]
-        if isinstance(error, aiohttp.ClientConnectorError):
-            mend = f"if http.listen was edited: systemctl restart spotwatch; else {_PORT_MEND}"
-            return [warn(NAME, f"nobody listens on {listen}, and a daemon runs: no metrics, no health", mend)]
-        said = f"{base} does not answer ({type(error).__name__}): no metrics, no health"
-        return [warn(NAME, said, _PORT_MEND)]
-    pages = Pages(metrics=metrics, status=status, readiness=readiness)
-    return list(judge_pages(listen, pages, is_running=is_running))
+        mend = f"if http.listen was edited: systemctl restart spotwatch; else {_PORT_MEND}"
+        return [warn(NAME, f"nobody listens on {listen}, and a daemon runs: no metrics, no health", mend)]
+    pages = Pages(metrics=metrics, status=status, readiness=readiness, health=health)
+    return list(judge_pages(listen, pages, is_running=pid is not None))
+
+
+def judge_silence(listen: str, pid: int | None) -> Finding:
+    """Return what it means that `listen` takes connections and answers none.
+
+    Args:
+        listen: as in the configuration.
+        pid: as for `ask_http`.
+    """
+    said = f"{listen} does not answer within {_SECONDS:g} s"
+    address = parse_listen(listen)
+    holds = None if pid is None or address is None else holds_port(pid, address.port)
+    if pid is None or holds is False:
+        return warn(NAME, f"{said}, and is no daemon's that is seen: no metrics, no health", _PORT_MEND)
+    restart = "restart it: systemctl restart spotwatch, or as it was started; what is in force is kept"
+    if holds:
+        return fail(_HANGS, f"{said}, and pid {pid} listens there: it hangs, a notice would be missed", restart)
+    return fail(
+        _HANGS,
+        f"{said}, and a daemon runs: it hangs, and a notice would be missed, or something else has its port",
+        f"{restart}; if the line stays, {_PORT_MEND}",
+    )
 
 
 def judge_pages(listen: str, pages: Pages, *, is_running: bool) -> Iterator[Finding]:
@@ -123,9 +160,12 @@ def judge_pages(listen: str, pages: Pages, *, is_running: bool) -> Iterator[Find
     if build[1] != __version__:
         said = f"the daemon is version {build[1]}, this is {__version__}"
         yield warn("daemon.version", said, "restart the daemon: systemctl restart spotwatch")
-    if pages.status == 200:  # noqa: PLR2004 - HTTP's own number
+    if pages.status == 200 == pages.health:  # noqa: PLR2004 - HTTP's own number
         yield ok(NAME, f"{listen} serves metrics, and the daemon is ready")
         return
+    if pages.health == 503:  # noqa: PLR2004 - HTTP's own number
+        said = "the daemon says itself that it is stuck (/healthz): a notice would be missed"
+        yield fail(_HANGS, said, "restart it: systemctl restart spotwatch, or as it was started")
     for reason in (pages.readiness.strip().splitlines() or [f"HTTP {pages.status}"])[:_MAX_REASONS]:
         mend = "see the signals above, and journalctl -u spotwatch"
         yield fail("ready", f"the daemon is not ready: {reason}", mend)

@@ -264,9 +264,8 @@ class Saver:
         mark = self._link.orders.mark()
         self._staged_step, self._staged_at = step, time.monotonic()
         rows: list[Any] = self._world.everyone([healthy, step])
-        healthy = all(row[0] for row in rows)
         # Where loops are of different length, the run has done as many steps as its longest loop.
-        step = max(row[1] for row in rows)
+        healthy, step = all(row[0] for row in rows), max(row[1] for row in rows)
         snapshot = self._capture()
         stall = time.monotonic() - self._staged_at
         job = _Job(step, mark, self._staged_at, stall, snapshot, healthy, self.changes)
@@ -309,9 +308,9 @@ class Saver:
             *(job.step, "durable" if job.healthy else "kept aside, for it is not healthy"),
             *(self._registry.store.url, published.dir, published.size_bytes, took, job.stall_seconds),
         )
-        may_prune = self._world.is_first and not self._link.is_stopping
-        for old in self._registry.prune(self._keep, published.manifest) if may_prune else ():
-            log.info("removed %s", old)
+        if self._world.is_first and not self._link.is_stopping:
+            for old in self._registry.prune(self._keep, published.manifest):
+                log.info("removed %s", old)
         self._link.heart.tell(phase="training", only_in=("durable",))
         return _Done(job.step, took)
 

@@ -16,6 +16,7 @@ from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
 from spotwatch.checks.machine import Machine, Owner
 from spotwatch.checks.places import SUDO, hidden
+from spotwatch.checks.sockets import is_stopped
 from spotwatch.checks.units import is_private_place
 from spotwatch.config_check import LOCK
 from spotwatch.config_places import RUN
@@ -97,6 +98,11 @@ def judge_daemon(
     is_hidden = hidden(lock)
     if os.path.lexists(lock) and not stat.S_ISREG(lock.lstat().st_mode):
         yield fail(name, f"{lock} is no regular file, so that no daemon can start", "remove it")
+    elif pid is not None and is_stopped(pid):
+        said = (
+            f"runs on {runtime_dir}, but pid {pid} is stopped by a signal or a debugger, and sees no notice"
+        )
+        yield fail(name, said, f"let it go on: kill -CONT {pid}; or restart it")
     elif pid is not None:
         yield ok(name, f"runs on {runtime_dir}" + (f", pid {pid}" if pid else ""))
         if unit is not None and is_installed and unit.unit_file_state == "disabled":

@@ -24,7 +24,7 @@ from spotwatch.config_secrets import read_secret, read_webhook_secrets
 from spotwatch.errors import ConfigError
 from spotwatch.webhooks import parse_secret
 
-_HTTP_SECONDS = 2.0
+_HTTP_SECONDS = 4.0
 
 
 def judge_hooks(hook: Hook) -> Iterator[Finding]:
@@ -147,7 +147,10 @@ async def _ask_listener(listen: str, address: Listen) -> Finding:
             session.get(url, allow_redirects=False),
         ):
             return ok(name, f"{listen} answers")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except TimeoutError:
+        mend = "restart the daemon, which may hang; if the line stays, set webhook.listen to a free port"
+        return fail(name, f"{listen} does not answer within {_HTTP_SECONDS:g} s: no push arrives", mend)
+    except (aiohttp.ClientError, OSError) as error:
         mend = "see journalctl -u spotwatch: the port may be taken; set webhook.listen to a free one"
         return fail(name, f"{listen} does not answer ({type(error).__name__}): no push arrives", mend)
 

@@ -24,13 +24,14 @@ from spotwatch.config_print import digest_settings
 
 NAME = "http"
 _SECONDS = 4.0
-"""For all pages together. The daemon answers in milliseconds; on a machine under load it may be called hung."""
+"""For all pages together. The daemon answers in milliseconds, and one under load is not to be called hung."""
 _MAX_PAGE_BYTES = 1024 * 1024
 _MAX_REASONS = 20
 _BUILD = re.compile(r'^spotwatch_build_info\{.*version="([^"]*)"', re.MULTILINE)
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _PORT_MEND = "set http.listen to a free port, or end what listens there"
 _HANGS = "daemon.hangs"
+_RESTART = "restart it: systemctl restart spotwatch, or as it was started; what is in force is kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,9 @@ async def ask_http(listen: str, *, pid: int | None) -> list[Finding]:
     except (aiohttp.ClientError, OSError) as error:
         is_connected = not isinstance(error, aiohttp.ClientConnectorError)
         if is_connected:
-            said = f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
+            said = (
+                f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
+            )
             return [warn(NAME, said, _PORT_MEND)]
         if pid is None:
             return [skip(NAME, f"nobody listens on {listen}, as no daemon runs")]
@@ -136,13 +139,14 @@ def judge_silence(listen: str, pid: int | None) -> Finding:
     holds = None if pid is None or address is None else holds_port(pid, address.port)
     if pid is None or holds is False:
         return warn(NAME, f"{said}, and is no daemon's that is seen: no metrics, no health", _PORT_MEND)
-    restart = "restart it: systemctl restart spotwatch, or as it was started; what is in force is kept"
     if holds:
-        return fail(_HANGS, f"{said}, and pid {pid} listens there: it hangs, a notice would be missed", restart)
+        return fail(
+            _HANGS, f"{said}, and pid {pid} listens there: it hangs, a notice would be missed", _RESTART
+        )
     return fail(
         _HANGS,
         f"{said}, and a daemon runs: it hangs, and a notice would be missed, or something else has its port",
-        f"{restart}; if the line stays, {_PORT_MEND}",
+        f"{_RESTART}; if the line stays, {_PORT_MEND}",
     )
 
 
@@ -160,12 +164,12 @@ def judge_pages(listen: str, pages: Pages, *, is_running: bool) -> Iterator[Find
     if build[1] != __version__:
         said = f"the daemon is version {build[1]}, this is {__version__}"
         yield warn("daemon.version", said, "restart the daemon: systemctl restart spotwatch")
-    if pages.status == 200 == pages.health:  # noqa: PLR2004 - HTTP's own number
+    if pages.health == 503:  # noqa: PLR2004 - HTTP's own number
+        yield fail(_HANGS, "the daemon says itself that it is stuck: a notice would be missed", _RESTART)
+        return
+    if pages.status == 200:  # noqa: PLR2004 - HTTP's own number
         yield ok(NAME, f"{listen} serves metrics, and the daemon is ready")
         return
-    if pages.health == 503:  # noqa: PLR2004 - HTTP's own number
-        said = "the daemon says itself that it is stuck (/healthz): a notice would be missed"
-        yield fail(_HANGS, said, "restart it: systemctl restart spotwatch, or as it was started")
     for reason in (pages.readiness.strip().splitlines() or [f"HTTP {pages.status}"])[:_MAX_REASONS]:
         mend = "see the signals above, and journalctl -u spotwatch"
         yield fail("ready", f"the daemon is not ready: {reason}", mend)

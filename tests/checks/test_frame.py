@@ -151,7 +151,7 @@ async def test_daemons_pages(
     pages = server(reasons=reasons, version=version)
     await pages.start()
     try:
-        lines = await ask_http(f"127.0.0.1:{pages.port}", is_running=True)
+        lines = await ask_http(f"127.0.0.1:{pages.port}", pid=0)
     finally:
         await pages.close()
     assert [(line.name, line.result.value) for line in lines] == expected
@@ -162,7 +162,7 @@ async def test_another_daemons_pages() -> None:
     pages = server(reasons=[], version="0.1.0")
     await pages.start()
     try:
-        (line,) = await ask_http(f"127.0.0.1:{pages.port}", is_running=False)
+        (line,) = await ask_http(f"127.0.0.1:{pages.port}", pid=None)
     finally:
         await pages.close()
     assert (line.result, "sudo" in line.mend) == (Result.WARN, True)
@@ -183,7 +183,7 @@ def test_a_daemon_with_other_settings_is_told_by_section() -> None:
 
 async def test_a_port_that_was_edited() -> None:
     """Nobody listens where the file says, and a daemon runs: perhaps it has not read the file."""
-    (line,) = await ask_http(f"127.0.0.1:{free_port()}", is_running=True)
+    (line,) = await ask_http(f"127.0.0.1:{free_port()}", pid=0)
     assert "if http.listen was edited: systemctl restart spotwatch" in line.mend
 
 

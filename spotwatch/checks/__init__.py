@@ -7,9 +7,9 @@ the command line's business.
 """
 
 from spotwatch.checks.daemons import ask_last_words
-from spotwatch.checks.finding import Finding, Result, document, has_failed
+from spotwatch.checks.finding import Finding, Result, document, has_failed, is_partial
 from spotwatch.checks.frame import refused, run_checks
-from spotwatch.checks.standpoint import take_standpoint
+from spotwatch.checks.standpoint import revise, take_standpoint
 
 __all__ = [
     "Finding",
@@ -17,7 +17,9 @@ __all__ = [
     "ask_last_words",
     "document",
     "has_failed",
+    "is_partial",
     "refused",
+    "revise",
     "run_checks",
     "take_standpoint",
 ]

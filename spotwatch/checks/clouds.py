@@ -72,6 +72,9 @@ async def ask_clouds(machine: Machine) -> Clouds:
     elif not named:
         clouds.which.append(skip("cloud", "none is watched, as `providers` says: only notices by hand"))
     everyone = _make_all(machine, [*named, *found, "file"], clouds)
+    if machine.is_strange:
+        # What is pushed, and what is written by hand, comes to the daemon alone.
+        everyone = [one for one in everyone if one.absence_withdraws and one.name != "file"]
     probes, here = await asyncio.gather(
         asyncio.gather(*(_probe(provider, machine) for provider in everyone)),
         _are_here(machine, named),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread, told
-from spotwatch.checks.machine import Machine, Owner
+from spotwatch.checks.machine import UNIT, Machine, Owner
 from spotwatch.checks.places import SUDO, hidden
 from spotwatch.checks.sockets import is_stopped
 from spotwatch.checks.units import is_private_place
@@ -27,8 +27,6 @@ from spotwatch.runtime_lock import find_daemon
 from spotwatch.safe_files import read_small_file
 from spotwatch.targets import UnitFacts, explain_end, unit_facts
 
-UNIT = "spotwatch.service"
-
 
 async def ask_daemon(machine: Machine) -> list[Finding]:
     """Return whether the daemon runs."""
@@ -37,7 +35,8 @@ async def ask_daemon(machine: Machine) -> list[Finding]:
     unit = await in_thread(_own_unit)
     findings = await told(judge_daemon, runtime_dir, pid, unit, flag=machine.flag)
     if unit is not None and unit.load_state == "loaded":
-        looks = await machine.known_targets()
+        # Whose processes the daemon sees is not known to another user.
+        looks = () if machine.is_strange else await machine.known_targets()
         owners = frozenset(look.owner for look in looks if not look.settings.unit)
         findings += judge_own_unit(unit, owners)
     return findings
@@ -111,7 +110,7 @@ def judge_daemon(
                 f"{UNIT} is disabled: nothing watches after a reboot",
                 "systemctl enable spotwatch",
             )
-    elif is_hidden:
+    elif is_hidden and not (is_installed and runtime_dir == RUN):
         yield skip(name, f"{is_hidden}: whether one runs cannot be seen", SUDO)
     elif runtime_dir != RUN and find_daemon(RUN) is not None:
         yield warn(

@@ -14,6 +14,8 @@ from typing import Any
 from spotwatch.masking import escape
 
 VERSION = 1
+ASKED_AS = "asked as"
+"""The name of the line about who asks; it is skipped where the daemon is another user's."""
 _FOUND_CHARACTERS = 500
 
 
@@ -75,10 +77,16 @@ def has_failed(findings: Sequence[Finding]) -> bool:
     return any(finding.result is Result.FAIL for finding in findings)
 
 
+def is_partial(findings: Sequence[Finding]) -> bool:
+    """Tell whether most could not be asked, as the daemon is another user's."""
+    return any(finding.name == ASKED_AS and finding.result is Result.SKIP for finding in findings)
+
+
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return all findings as the one document of `--json`."""
+    verdict = "unknown" if is_partial(findings) else "ok"
     return {
         "version": VERSION,
-        "verdict": "fail" if has_failed(findings) else "ok",
+        "verdict": "fail" if has_failed(findings) else verdict,
         "checks": [finding.to_json() for finding in findings],
     }

@@ -7,18 +7,20 @@ What a question finds out is its own module's knowledge.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable, Mapping
 
 from spotwatch.checks.clouds import Clouds, ask_clouds
 from spotwatch.checks.daemons import ask_daemon, ask_orders
-from spotwatch.checks.finding import Finding, fail, ok, warn
+from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.flag import ask_flag
 from spotwatch.checks.limits import LooseThreads, answered, in_thread
 from spotwatch.checks.machine import Machine
 from spotwatch.checks.mail import ask_mail
 from spotwatch.checks.outside import ask_outside
 from spotwatch.checks.pages import ask_pages
-from spotwatch.checks.places import ask_places
+from spotwatch.checks.places import SUDO, ask_places
 from spotwatch.checks.targets import ask_targets
 from spotwatch.checks.times import ask_timedated, judge_clock, judge_end
 from spotwatch.checks.trainers import ask_saves, ask_trainers
@@ -30,6 +32,7 @@ from spotwatch.errors import ConfigError
 LIMIT_SECONDS = 9.0
 """For one question, what it waits for included. Asked at once, all of them end within ten seconds."""
 _LEAVE_SECONDS = 0.5
+_DENIED = os.strerror(errno.EACCES)
 
 Question = Callable[[Machine], Awaitable[list[Finding]]]
 _QUESTIONS: tuple[tuple[str, Question], ...] = (
@@ -44,19 +47,40 @@ _QUESTIONS: tuple[tuple[str, Question], ...] = (
     ("outside", ask_outside),
     ("mail", ask_mail),
 )
+PUBLIC = frozenset({"cloud", "clock", "daemon", "http", "order"})
+"""What a user who is not the daemon's can tell; all else asks what the daemon may do, or knows."""
 
 
-def refused(error: ConfigError) -> list[Finding]:
-    """Return a line for each problem of a configuration that cannot be used at all."""
-    findings = []
-    for problem in error.problems:
-        found, _, mend = problem.partition("; ")
-        findings.append(fail("configuration", found, mend or "mend it, and run the check again"))
-    return findings
+def refused(error: ConfigError, *, is_strange: bool = False) -> list[Finding]:
+    """Return a line for each problem of a configuration that cannot be used at all.
+
+    Args:
+        error: what was refused.
+        is_strange: the daemon is another user's, who may read more.
+    """
+    return [_refuse(problem, is_strange=is_strange) for problem in error.problems]
+
+
+def _refuse(problem: str, *, is_strange: bool) -> Finding:
+    name = "configuration"
+    found, _, mend = problem.partition("; ")
+    if _DENIED in found and is_strange:
+        return skip(name, f"{found}, for uid {os.geteuid()}", SUDO)
+    if _DENIED in found and not mend:
+        mend = (
+            f"let uid {os.geteuid()}, as whom this asks and the daemon would run, read it and search the "
+            "folders above it; or put it into /etc/spotwatch"
+        )
+    return fail(name, found, mend or "mend it, and run the check again")
 
 
 async def run_checks(
-    loaded: Loaded, clock: Clock, environ: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
+    loaded: Loaded,
+    clock: Clock,
+    environ: Mapping[str, str],
+    *,
+    is_strange: bool = False,
+    limit_seconds: float = LIMIT_SECONDS,
 ) -> list[Finding]:
     """Return every line, within about ten seconds, whatever hangs.
 
@@ -64,11 +88,12 @@ async def run_checks(
         loaded: the configuration.
         clock: the real one.
         environ: the environment.
+        is_strange: the daemon is another user's: only what this one can tell is asked.
         limit_seconds: for each question.
     """
     # Whatever resolves a name or waits for a disk, in libraries too, must not outlast us.
     asyncio.get_running_loop().set_default_executor(LooseThreads())
-    machine = Machine(loaded, clock, environ)
+    machine = Machine(loaded, clock, environ, is_strange=is_strange)
     clouds: asyncio.Task[Clouds] = asyncio.create_task(ask_clouds(machine), name="check clouds")
 
     async def cloud(_: Machine) -> list[Finding]:
@@ -82,7 +107,9 @@ async def run_checks(
     async def windows(_: Machine) -> list[Finding]:
         return await ask_saves(machine, await asyncio.shield(clouds))
 
-    questions = (("cloud", cloud), ("clock", times), *_QUESTIONS[:3], ("window", windows), *_QUESTIONS[3:])
+    questions = [("cloud", cloud), ("clock", times), *_QUESTIONS[:3], ("window", windows), *_QUESTIONS[3:]]
+    if is_strange:
+        questions = [(name, question) for name, question in questions if name in PUBLIC]
     try:
         answers = await asyncio.gather(
             *(answered(name, question(machine), limit_seconds) for name, question in questions)

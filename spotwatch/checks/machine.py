@@ -21,6 +21,7 @@ from spotwatch.clock import Clock
 from spotwatch.config import Settings, TargetSettings
 from spotwatch.config_check import resolve_owner
 from spotwatch.config_load import Loaded
+from spotwatch.config_places import RUN
 from spotwatch.errors import ActionError, ConfigError
 from spotwatch.handshake import Status, read_statuses
 from spotwatch.journal import read_journal
@@ -32,6 +33,8 @@ from spotwatch.targets import Foreseeing, Proc, Target, make_targets, read_group
 T = TypeVar("T")
 P = ParamSpec("P")
 Owner = tuple[int, int]
+UNIT = "spotwatch.service"
+"""The daemon's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +79,17 @@ class Machine:
         loaded: checked settings and where they came from.
         clock: the real one.
         environ: the environment.
+        is_strange: the daemon is another user's, and most of what is its cannot be seen from here.
     """
 
-    def __init__(self, loaded: Loaded, clock: Clock, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, loaded: Loaded, clock: Clock, environ: Mapping[str, str], *, is_strange: bool = False
+    ) -> None:
         self.loaded = loaded
         self.settings: Settings = loaded.settings
         self.clock = clock
         self.environ = environ
+        self.is_strange = is_strange
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
     @property
@@ -126,7 +133,10 @@ class Machine:
 
     async def daemon(self) -> int | None:
         """Return the pid of the daemon here (0: unreadable); None: none runs, or it cannot be seen."""
-        return await self._once("daemon", find_daemon, self.settings.runtime_dir)
+        pid = await self._once("daemon", find_daemon, self.settings.runtime_dir)
+        if pid is None and self.is_strange and self.settings.runtime_dir == RUN:
+            return await self._once("daemon's unit", _find_main_process)
+        return pid
 
     async def statuses(self) -> tuple[list[Status], list[str]]:
         """Return what trainers report, and a line for each file that does not count."""
@@ -180,6 +190,14 @@ class Machine:
         if not measured:
             seconds += max((_step_seconds(status) for status in fresh), default=0.0)
         return Saves(seconds=seconds, measured=measured, unreadable=unreadable)
+
+
+def _find_main_process() -> int | None:
+    """Return the pid of the daemon's unit, which systemd tells to everybody; None: it does not run."""
+    try:
+        return unit_facts(UNIT).main_pid or None
+    except ActionError:
+        return None  # no systemd here
 
 
 def _step_seconds(status: Status) -> float:

@@ -18,6 +18,7 @@ from spotwatch import __version__
 from spotwatch.checks.finding import Finding, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine
+from spotwatch.checks.places import SUDO
 from spotwatch.checks.sockets import holds_port
 from spotwatch.config_check import parse_listen
 from spotwatch.config_print import digest_settings
@@ -52,10 +53,17 @@ async def ask_pages(machine: Machine) -> list[Finding]:
     pid = await machine.daemon()
     is_running = pid is not None
     findings = await ask_http(listen, pid=pid)
+    if machine.is_strange:
+        # Another user may be kept from what sets http.listen, and has not the daemon's settings.
+        return [_doubt(finding) if finding.name == NAME and finding.mend else finding for finding in findings]
     if is_running and not any(finding.name in (NAME, _HANGS) and finding.mend for finding in findings):
         theirs, ours = await _ask_settings(listen), digest_settings(machine.settings)
         findings += judge_settings(theirs, ours, has_file=machine.loaded.path is not None)
     return findings
+
+
+def _doubt(finding: Finding) -> Finding:
+    return skip(NAME, f"{finding.found}; http.listen may be another than can be read from here", SUDO)
 
 
 def judge_settings(

@@ -16,55 +16,124 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotwatch.checks.daemons import UNIT
 from spotwatch.checks.environments import read_environment_file, read_shown_environment
-from spotwatch.checks.finding import Finding, ok, warn
+from spotwatch.checks.finding import ASKED_AS as NAME
+from spotwatch.checks.finding import Finding, ok, skip, warn
+from spotwatch.checks.frame import PUBLIC
+from spotwatch.checks.machine import UNIT
+from spotwatch.config_check import LOCK
+from spotwatch.config_places import RUN, closed_folder
 from spotwatch.errors import ActionError
 from spotwatch.targets import UnitFacts, unit_facts
 
-NAME = "asked as"
 _TRY_SECONDS = 10.0
-_DIRECTORIES = ("SPOTWATCH_RUNTIME_DIR", "RUNTIME_DIRECTORY")
 _CREDENTIALS = Path("/run/credentials") / UNIT
 
 
-def take_standpoint(environ: Mapping[str, str]) -> tuple[dict[str, str], list[Finding]]:
-    """Return the environment to ask with, and what there is to say about who asks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standpoint:
+    """Who asks, and with what environment."""
+
+    environ: Mapping[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    """What there is to say about who asks."""
+    is_strange: bool = False
+    """The daemon of this machine is another user's: only what everybody can tell may be asked."""
+    place: Path | None = None
+    """Its runtime directory, then."""
+
+
+def take_standpoint(environ: Mapping[str, str], *, runtime_dir: Path | None = None) -> Standpoint:
+    """Return from where to ask.
 
     Root becomes the unit's user by running this very command again, and then this does not return.
 
     Args:
-        environ: ours; what it sets goes before the unit's. One that names another runtime directory is about
-            another daemon, and is returned as it is.
+        environ: ours; what it sets goes before the unit's.
+        runtime_dir: as the command line names it. Whoever names one, here or in `environ`, that is not the
+            unit's asks about another daemon.
     """
+    unit, entry = _find_unit()
+    variables = {} if unit is None else _variables(unit)
+    theirs = variables.get("SPOTWATCH_RUNTIME_DIR") or variables.get("RUNTIME_DIRECTORY")
+    given = environ.get("SPOTWATCH_RUNTIME_DIR") or environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    if runtime_dir is not None:
+        given = os.fspath(runtime_dir)
+    if unit is not None and entry is not None and given in ("", theirs):
+        merged = {**variables, **environ}
+        if os.geteuid() not in (0, entry.pw_uid):
+            return _stand_outside(merged, Path(theirs or RUN), f"{entry.pw_name} runs {UNIT}")
+        return Standpoint(environ=environ) if runtime_dir else _stand_as_unit(unit, entry, merged)
+    place = Path(given or RUN)
+    owner = find_owner(place)
+    if owner is None:
+        return Standpoint(environ=environ)
+    named = environ if given else {**environ, "RUNTIME_DIRECTORY": os.fspath(place)}
+    return _stand_outside(named, place, f"uid {owner} has the daemon on {place}")
+
+
+def revise(here: Standpoint, environ: Mapping[str, str], runtime_dir: Path) -> Standpoint:
+    """Return from where to ask, now that the configuration has been read.
+
+    Args:
+        here: where we stand so far.
+        environ: ours.
+        runtime_dir: as the configuration has it.
+    """
+    is_told = here.place == runtime_dir if here.is_strange else find_owner(runtime_dir) is None
+    return here if is_told else take_standpoint(environ, runtime_dir=runtime_dir)
+
+
+def find_owner(place: Path) -> int | None:
+    """Return the uid of another user whose daemon a runtime directory is; None: ours, or nobody's yet."""
+    uid = os.geteuid()
+    try:
+        owner = (closed_folder(place) or place).stat().st_uid
+        if uid not in (0, owner):
+            owner = (place / LOCK).lstat().st_uid
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return owner
+    except OSError:
+        return None
+    return None if uid in (0, owner) else owner
+
+
+def _stand_outside(environ: Mapping[str, str], place: Path, whose: str) -> Standpoint:
+    said = (
+        f"uid {os.geteuid()}, but {whose}: only what everybody can tell is asked: {', '.join(sorted(PUBLIC))}"
+    )
+    mend = (
+        "for all the rest: sudo spotwatch check, in a container the daemon's own; "
+        "about a daemon of yours: give its --runtime-dir"
+    )
+    return Standpoint(environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, place=place)
+
+
+def _find_unit() -> tuple[UnitFacts | None, pwd.struct_passwd | None]:
     try:
         unit = unit_facts(UNIT)
         entry = pwd.getpwnam(unit.user or "root")
     except (ActionError, KeyError):
-        return dict(environ), []  # no systemd here, or it says itself that it cannot start the unit
-    if unit.load_state != "loaded" or os.geteuid() not in (0, entry.pw_uid):
-        return dict(environ), []
-    variables = _variables(unit)
-    given = {environ[name] for name in _DIRECTORIES if environ.get(name)}
-    if given - {variables.get("SPOTWATCH_RUNTIME_DIR") or variables.get("RUNTIME_DIRECTORY")}:
-        return dict(environ), []
-    merged = {**variables, **environ}
+        return None, None  # no systemd here, or it says itself that it cannot start the unit
+    return (unit, entry) if unit.load_state == "loaded" else (None, None)
+
+
+def _stand_as_unit(unit: UnitFacts, entry: pwd.struct_passwd, environ: dict[str, str]) -> Standpoint:
     if os.geteuid() == entry.pw_uid:
-        return merged, [_judge_user(unit, entry.pw_name)]
+        return Standpoint(environ=environ, findings=[_judge_user(unit, entry.pw_name)])
     setpriv = [shutil.which("setpriv") or "", *_setpriv_options(unit, entry), "--"]
     why = _try_out(setpriv) if setpriv[0] else "setpriv, of util-linux, is not here"
     if not why:
         command = [*setpriv, sys.executable, "-P", "-m", "spotwatch", *sys.argv[1:]]
-        os.execve(command[0], command, merged)  # noqa: S606 - an argument list; no shell is wanted
-    return merged, [
-        warn(
-            NAME,
-            f"root, as {entry.pw_name}, who runs {UNIT}, cannot ask: {why}; permissions are not judged right",
-            f"ask with the command that the unit runs: sudo -u {entry.pw_name} spotwatch check",
-        )
-    ]
+        os.execve(command[0], command, environ)  # noqa: S606 - an argument list; no shell is wanted
+    said = f"root, as {entry.pw_name}, who runs {UNIT}, cannot ask: {why}; permissions are not judged right"
+    mend = f"ask with the command that the unit runs: sudo -u {entry.pw_name} spotwatch check"
+    return Standpoint(environ=environ, findings=[warn(NAME, said, mend)])
 
 
 def _judge_user(unit: UnitFacts, user: str) -> Finding:
@@ -112,7 +181,7 @@ def _variables(unit: UnitFacts) -> dict[str, str]:
     ):
         if first := listed.split()[:1]:
             found[name] = f"{place}/{first[0]}"
-    if _CREDENTIALS.is_dir():
+    if os.path.isdir(_CREDENTIALS):  # noqa: PTH112 - Path's raises where a folder above is closed
         found["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
     found |= read_shown_environment(unit.environment)
     for path in _files(unit.environment_files):

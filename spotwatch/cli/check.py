@@ -42,7 +42,8 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
     """Say whether a notice would end in a saved checkpoint here, and how to mend what is wrong.
 
     A line for each question: ok, warn (worth a look), fail (a notice or a save would be lost), skip. It takes
-    ten seconds at most and changes nothing. Root becomes the user that spotwatch.service names.
+    ten seconds at most and changes nothing. Root becomes the user that spotwatch.service names; to any other
+    user, only what everybody can tell is told.
 
     Exits 0 when nothing would fail, 1 when something would, 2 when the configuration is refused.
     """
@@ -50,20 +51,23 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
     from spotwatch import checks  # noqa: PLC0415
     from spotwatch.clock import SystemClock  # noqa: PLC0415
 
-    environ: dict[str, str] = dict(os.environ)
-    asked: list[Finding] = []
-    if options.runtime_dir is None:
-        environ, asked = checks.take_standpoint(environ)
+    here = checks.take_standpoint(os.environ, runtime_dir=options.runtime_dir)
     try:
-        loaded = load_settings(options, environ=environ)
+        loaded = load_settings(options, environ=here.environ)
+        there = checks.revise(here, os.environ, loaded.settings.runtime_dir)
+        if there is not here:
+            here, loaded = there, load_settings(options, environ=there.environ)
     except ConfigError as error:
         # The daemon has refused the same, and may know more: its credentials went when it ended.
-        last_words = asyncio.run(checks.ask_last_words()) if asked else []
-        _show([*asked, *last_words, *checks.refused(error)], as_json=as_json)
+        last_words = asyncio.run(checks.ask_last_words()) if here.findings else []
+        _show(
+            [*here.findings, *last_words, *checks.refused(error, is_strange=here.is_strange)], as_json=as_json
+        )
         context.exit(2)
     if sys.stderr.isatty() and not as_json:
         click.echo("asking the cloud, the trainer and the daemon; ten seconds at most", err=True)
-    findings = [*asked, *asyncio.run(checks.run_checks(loaded, SystemClock(), environ))]
+    answers = checks.run_checks(loaded, SystemClock(), here.environ, is_strange=here.is_strange)
+    findings = [*here.findings, *asyncio.run(answers)]
     _show(findings, as_json=as_json)
     context.exit(1 if checks.has_failed(findings) else 0)
 
@@ -86,6 +90,8 @@ def describe(findings: Sequence[Finding], *, width: int = 0) -> Iterator[str]:
         findings: in their order.
         width: of the terminal; 0: do not break lines.
     """
+    from spotwatch.checks import is_partial  # noqa: PLC0415 - as above
+
     name_width = max((len(finding.name) for finding in findings), default=0)
     indent = len("fail  ") + name_width + len("  ")
     for finding in findings:
@@ -97,7 +103,10 @@ def describe(findings: Sequence[Finding], *, width: int = 0) -> Iterator[str]:
     counts = Counter(finding.result.value for finding in findings)
     yield ""
     told = [f"{counts[result]} {words}" for result, words in _WORDS.items() if counts[result]]
-    yield ("Something would fail: " if counts["fail"] else "Nothing would fail: ") + ", ".join(told) + "."
+    verdict = "Something would fail" if counts["fail"] else "Nothing would fail"
+    if is_partial(findings) and not counts["fail"]:
+        verdict = "Nothing fails of what can be told from here"
+    yield f"{verdict}: {', '.join(told)}."
 
 
 _WORDS = {"fail": "to mend", "warn": "worth a look", "ok": "fine", "skip": "not asked"}

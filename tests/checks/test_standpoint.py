@@ -14,8 +14,10 @@ import pytest
 
 from spotwatch.checks import Result, take_standpoint
 from spotwatch.checks.machine import Machine
+from spotwatch.checks.standpoint import Standpoint, find_owner, revise
 from spotwatch.clock import SystemClock
 from tests.checks.bench import Bench
+from tests.families import needs_root
 
 US = pwd.getpwuid(os.geteuid()).pw_name
 UNIT = {"User": US, "RuntimeDirectory": "spotwatch spotwatch/status", "StateDirectory": "spotwatch"}
@@ -30,8 +32,9 @@ def test_the_units_environment_is_ours(bench: Bench) -> None:
         "EnvironmentFiles": f"{path} (ignore_errors=yes)",
     }
     bench.systemd({"spotwatch.service": {**UNIT, **given}})
-    environ, (line,) = take_standpoint({"SPOTWATCH_PROVIDERS": "file"})
-    assert environ == {
+    here = take_standpoint({"SPOTWATCH_PROVIDERS": "file"})
+    (line,) = here.findings
+    assert here.environ == {
         "RUNTIME_DIRECTORY": "/run/spotwatch",
         "STATE_DIRECTORY": "/var/lib/spotwatch",
         "A": "b c",
@@ -55,17 +58,17 @@ def test_the_units_environment_is_ours(bench: Bench) -> None:
 def test_another_daemon_is_left_alone(bench: Bench, unit: dict[str, str], environ: dict[str, str]) -> None:
     """Who names a directory, or has no unit of ours, asks about something else."""
     bench.systemd({"spotwatch.service": unit})
-    assert take_standpoint(environ) == (environ, [])
+    assert take_standpoint(environ) == Standpoint(environ=environ)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root could become somebody else")
+@needs_root
 def test_who_cannot_become_the_units_user_says_so(bench: Bench) -> None:
     """The lines about permissions are root's then, and nobody should believe them."""
     bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody"}})
     program = bench.home / "bin" / "setpriv"
     program.write_text("#!/bin/sh\necho 'setpriv: not today' >&2\nexit 1\n")
     program.chmod(0o755)
-    _, (line,) = take_standpoint({})
+    (line,) = take_standpoint({}).findings
     assert (line.result, "not today" in line.found) == (Result.WARN, True)
     assert line.mend == "ask with the command that the unit runs: sudo -u nobody spotwatch check"
 
@@ -91,5 +94,57 @@ def test_the_units_capabilities_are_missed(bench: Bench, monkeypatch: pytest.Mon
     """Who is the unit's user, but without what the unit gives, is told to ask as root."""
     monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
     bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody", "AmbientCapabilities": "cap_kill"}})
-    _, (line,) = take_standpoint({})
+    (line,) = take_standpoint({}).findings
     assert (line.result, "sudo spotwatch check" in line.mend) == (Result.WARN, True)
+
+
+STRANGER = 12345
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "given", [{}, {"SPOTWATCH_RUNTIME_DIR": "/run/spotwatch", "RUNTIME_DIRECTORY": "/run/x"}]
+)
+def test_who_is_another_user_is_told_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    """With the unit's directory, which a trainer's unit names too; the command for the rest is named."""
+    bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody"}})
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    here = take_standpoint(given)
+    (line,) = here.findings
+    assert (here.is_strange, here.place) == (True, Path("/run/spotwatch"))
+    assert here.environ["RUNTIME_DIRECTORY"] == given.get("RUNTIME_DIRECTORY", "/run/spotwatch")
+    assert (line.result, line.name) == (Result.SKIP, "asked as")
+    assert line.found.startswith(f"uid {STRANGER}, but nobody runs spotwatch.service: ")
+    assert "sudo spotwatch check" in line.mend
+
+
+@needs_root
+def test_a_directory_of_ones_own_is_ones_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the unit, somebody asks about a daemon of theirs, by a configuration file or by a variable."""
+    bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody"}})
+    os.chown(bench.runtime_dir, STRANGER, STRANGER)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    own = {"SPOTWATCH_RUNTIME_DIR": str(bench.runtime_dir)}
+    assert take_standpoint(own) == Standpoint(environ=own)
+    here = take_standpoint({"A": "b"})
+    assert here.is_strange
+    assert revise(here, {"A": "b"}, bench.runtime_dir) == Standpoint(environ={"A": "b"})
+    assert revise(here, {"A": "b"}, Path("/run/spotwatch")) is here
+
+
+@needs_root
+def test_the_owner_of_the_lock_is_the_daemons_user(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's volume is root's, whoever the daemon is; a directory that no daemon has used is nobody's."""
+    lock = bench.runtime_dir / "daemon.lock"
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    assert find_owner(bench.runtime_dir) is None
+    lock.touch()
+    os.chown(lock, STRANGER, STRANGER)
+    assert find_owner(bench.runtime_dir) is None
+    os.chown(lock, STRANGER + 1, STRANGER)
+    assert find_owner(bench.runtime_dir) == STRANGER + 1
+    there = revise(Standpoint(environ={}), {}, bench.runtime_dir)
+    assert (there.is_strange, there.place) == (True, bench.runtime_dir)
+    assert find_owner(bench.home / "absent") is None

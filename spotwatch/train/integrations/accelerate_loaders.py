@@ -25,8 +25,8 @@ from accelerate.data_loader import (
 from torch.utils.data import IterableDataset, RandomSampler
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations.accelerate_chance import Chance
 from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
+from spotwatch.train.integrations.chance import Notes
 from spotwatch.train.shield import worker_init
 
 log = logging.getLogger("spotwatch.train")
@@ -73,7 +73,7 @@ class Position:
         self.loader = loader
         self.name = name
         self.luck = Luck()
-        self._chance = Chance()
+        self._chance = Notes()
         self._base = loader.base_dataloader
         self._is_dispatched = isinstance(loader, DataLoaderDispatcher)
         self._at_once = 1

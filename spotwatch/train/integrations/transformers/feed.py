@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations.transformers.chance import Chance, Notes, capture, plain, restore
+from spotwatch.train.integrations.chance import Notes
+from spotwatch.train.integrations.transformers.chance import Chance, capture, plain, restore
 
 _HEARD = 64
 """Batches of which the random state is remembered: one is made ahead, or one for each process."""

@@ -32,7 +32,7 @@ async def ask_daemon(machine: Machine) -> list[Finding]:
     """Return whether the daemon runs."""
     pid = await machine.daemon()
     runtime_dir = machine.settings.runtime_dir
-    unit = await in_thread(_own_unit)
+    unit = await in_thread(_own_unit) if machine.is_units else None
     findings = await told(judge_daemon, runtime_dir, pid, unit, flag=machine.flag)
     if unit is not None and unit.load_state == "loaded":
         # Whose processes the daemon sees is not known to another user.
@@ -83,7 +83,7 @@ def judge_daemon(
     Args:
         runtime_dir: where it would be.
         pid: as its lock names it; None: none is seen.
-        unit: what systemd says of it; None: there is no systemd to ask.
+        unit: what systemd says of it; None: there is no systemd to ask, or it is none of a unit.
         flag: where it would put the flag.
     """
     name = "daemon"
@@ -110,7 +110,7 @@ def judge_daemon(
                 f"{UNIT} is disabled: nothing watches after a reboot",
                 "systemctl enable spotwatch",
             )
-    elif is_hidden and not (is_installed and runtime_dir == RUN):
+    elif is_hidden and not is_installed:
         yield skip(name, f"{is_hidden}: whether one runs cannot be seen", SUDO)
     elif runtime_dir != RUN and find_daemon(RUN) is not None:
         yield warn(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import pwd
 from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from spotwatch.checks.clouds import Clouds, ask_clouds
 from spotwatch.checks.daemons import ask_daemon, ask_orders
@@ -68,10 +70,18 @@ def _refuse(problem: str, *, is_strange: bool) -> Finding:
         return skip(name, f"{found}, for uid {os.geteuid()}", SUDO)
     if _DENIED in found and not mend:
         mend = (
-            f"let uid {os.geteuid()}, as whom this asks and the daemon would run, read it and search the "
-            "folders above it; or put it into /etc/spotwatch"
+            f"let {_our_name()}, as whom the daemon runs too, read it and search the folders above it; or put "
+            "it into /etc/spotwatch"
         )
     return fail(name, found, mend or "mend it, and run the check again")
+
+
+def _our_name() -> str:
+    uid = os.geteuid()
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
 
 
 async def run_checks(
@@ -80,6 +90,8 @@ async def run_checks(
     environ: Mapping[str, str],
     *,
     is_strange: bool = False,
+    is_units: bool = True,
+    left_out: AbstractSet[str] = frozenset(),
     limit_seconds: float = LIMIT_SECONDS,
 ) -> list[Finding]:
     """Return every line, within about ten seconds, whatever hangs.
@@ -89,11 +101,13 @@ async def run_checks(
         clock: the real one.
         environ: the environment.
         is_strange: the daemon is another user's: only what this one can tell is asked.
+        is_units: the daemon asked about is that of spotwatch.service, where there is one.
+        left_out: questions that who asks cannot judge.
         limit_seconds: for each question.
     """
     # Whatever resolves a name or waits for a disk, in libraries too, must not outlast us.
     asyncio.get_running_loop().set_default_executor(LooseThreads())
-    machine = Machine(loaded, clock, environ, is_strange=is_strange)
+    machine = Machine(loaded, clock, environ, is_strange=is_strange, is_units=is_units)
     clouds: asyncio.Task[Clouds] = asyncio.create_task(ask_clouds(machine), name="check clouds")
 
     async def cloud(_: Machine) -> list[Finding]:
@@ -108,8 +122,8 @@ async def run_checks(
         return await ask_saves(machine, await asyncio.shield(clouds))
 
     questions = [("cloud", cloud), ("clock", times), *_QUESTIONS[:3], ("window", windows), *_QUESTIONS[3:]]
-    if is_strange:
-        questions = [(name, question) for name, question in questions if name in PUBLIC]
+    wanted = PUBLIC if is_strange else {name for name, _ in questions} - left_out
+    questions = [(name, question) for name, question in questions if name in wanted]
     try:
         answers = await asyncio.gather(
             *(answered(name, question(machine), limit_seconds) for name, question in questions)

@@ -21,7 +21,6 @@ from spotwatch.clock import Clock
 from spotwatch.config import Settings, TargetSettings
 from spotwatch.config_check import resolve_owner
 from spotwatch.config_load import Loaded
-from spotwatch.config_places import RUN
 from spotwatch.errors import ActionError, ConfigError
 from spotwatch.handshake import Status, read_statuses
 from spotwatch.journal import read_journal
@@ -80,16 +79,24 @@ class Machine:
         clock: the real one.
         environ: the environment.
         is_strange: the daemon is another user's, and most of what is its cannot be seen from here.
+        is_units: it is that of spotwatch.service, where there is one.
     """
 
     def __init__(
-        self, loaded: Loaded, clock: Clock, environ: Mapping[str, str], *, is_strange: bool = False
+        self,
+        loaded: Loaded,
+        clock: Clock,
+        environ: Mapping[str, str],
+        *,
+        is_strange: bool = False,
+        is_units: bool = True,
     ) -> None:
         self.loaded = loaded
         self.settings: Settings = loaded.settings
         self.clock = clock
         self.environ = environ
         self.is_strange = is_strange
+        self.is_units = is_units
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
     @property
@@ -134,7 +141,7 @@ class Machine:
     async def daemon(self) -> int | None:
         """Return the pid of the daemon here (0: unreadable); None: none runs, or it cannot be seen."""
         pid = await self._once("daemon", find_daemon, self.settings.runtime_dir)
-        if pid is None and self.is_strange and self.settings.runtime_dir == RUN:
+        if pid is None and self.is_strange and self.is_units:
             return await self._once("daemon's unit", _find_main_process)
         return pid
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from spotwatch import __version__
-from spotwatch.checks.finding import Finding, fail, ok, skip, warn
+from spotwatch.checks.finding import Finding, Result, fail, ok, skip, warn
 from spotwatch.checks.limits import in_thread
 from spotwatch.checks.machine import Machine
 from spotwatch.checks.places import SUDO
@@ -52,18 +52,13 @@ async def ask_pages(machine: Machine) -> list[Finding]:
     listen = machine.settings.http.listen
     pid = await machine.daemon()
     is_running = pid is not None
-    findings = await ask_http(listen, pid=pid)
+    findings = await ask_http(listen, pid=pid, is_strange=machine.is_strange)
     if machine.is_strange:
-        # Another user may be kept from what sets http.listen, and has not the daemon's settings.
-        return [_doubt(finding) if finding.name == NAME and finding.mend else finding for finding in findings]
+        return findings  # and has not the daemon's settings
     if is_running and not any(finding.name in (NAME, _HANGS) and finding.mend for finding in findings):
         theirs, ours = await _ask_settings(listen), digest_settings(machine.settings)
         findings += judge_settings(theirs, ours, has_file=machine.loaded.path is not None)
     return findings
-
-
-def _doubt(finding: Finding) -> Finding:
-    return skip(NAME, f"{finding.found}; http.listen may be another than can be read from here", SUDO)
 
 
 def judge_settings(
@@ -99,16 +94,28 @@ async def _ask_settings(listen: str) -> Mapping[str, str]:
     return settings if isinstance(settings, dict) else {}
 
 
-async def ask_http(listen: str, *, pid: int | None) -> list[Finding]:
+async def ask_http(listen: str, *, pid: int | None, is_strange: bool = False) -> list[Finding]:
     """Return whether the daemon answers on `listen`.
 
     Args:
         listen: as in the configuration.
         pid: of the daemon that is seen on the runtime directory (0: unreadable); None: none is seen.
+        is_strange: the daemon is another user's, as may be what sets `http.listen`.
     """
     base = _base(listen)
     if base is None:
         return [skip(NAME, "http.listen takes any port" if parse_listen(listen) else "http.listen is off")]
+    findings = await _ask_pages(listen, base, pid, is_strange=is_strange)
+    return [_doubt(finding) if is_strange and finding.name == NAME else finding for finding in findings]
+
+
+def _doubt(finding: Finding) -> Finding:
+    if finding.result is Result.OK:
+        return finding
+    return skip(NAME, f"{finding.found}; or http.listen is another than can be read from here", SUDO)
+
+
+async def _ask_pages(listen: str, base: str, pid: int | None, *, is_strange: bool) -> list[Finding]:
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
         async with (
@@ -120,19 +127,16 @@ async def ask_http(listen: str, *, pid: int | None) -> list[Finding]:
             status, readiness = await _page(session, f"{base}/readyz")
     except TimeoutError:
         return [await in_thread(judge_silence, listen, pid)]
-    except (aiohttp.ClientError, OSError) as error:
-        is_connected = not isinstance(error, aiohttp.ClientConnectorError)
-        if is_connected:
-            said = (
-                f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
-            )
-            return [warn(NAME, said, _PORT_MEND)]
+    except aiohttp.ClientConnectorError:
         if pid is None:
-            return [skip(NAME, f"nobody listens on {listen}, as no daemon runs")]
+            return [skip(NAME, f"nobody listens on {listen}, and no daemon is seen")]
         mend = f"if http.listen was edited: systemctl restart spotwatch; else {_PORT_MEND}"
         return [warn(NAME, f"nobody listens on {listen}, and a daemon runs: no metrics, no health", mend)]
+    except (aiohttp.ClientError, OSError) as error:
+        said = f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
+        return [warn(NAME, said, _PORT_MEND)]
     pages = Pages(metrics=metrics, status=status, readiness=readiness, health=health)
-    return list(judge_pages(listen, pages, is_running=pid is not None))
+    return list(judge_pages(listen, pages, is_running=pid is not None or is_strange))
 
 
 def judge_silence(listen: str, pid: int | None) -> Finding:

@@ -30,6 +30,8 @@ from spotwatch.errors import ActionError
 from spotwatch.targets import UnitFacts, unit_facts
 
 _TRY_SECONDS = 10.0
+_BY_CAPABILITY = frozenset({"target", "flag"})
+"""Whom the daemon may signal (CAP_KILL), and to whom it may give the flag (CAP_CHOWN)."""
 _CREDENTIALS = Path("/run/credentials") / UNIT
 
 
@@ -42,6 +44,10 @@ class Standpoint:
     """What there is to say about who asks."""
     is_strange: bool = False
     """The daemon of this machine is another user's: only what everybody can tell may be asked."""
+    is_units: bool = False
+    """It is that of spotwatch.service, as far as there is one."""
+    left_out: frozenset[str] = frozenset()
+    """Questions whose answers depend on what the unit gives the daemon and we have not."""
     place: Path | None = None
     """Its runtime directory, then."""
 
@@ -65,14 +71,17 @@ def take_standpoint(environ: Mapping[str, str], *, runtime_dir: Path | None = No
     if unit is not None and entry is not None and given in ("", theirs):
         merged = {**variables, **environ}
         if os.geteuid() not in (0, entry.pw_uid):
-            return _stand_outside(merged, Path(theirs or RUN), f"{entry.pw_name} runs {UNIT}")
-        return Standpoint(environ=environ) if runtime_dir else _stand_as_unit(unit, entry, merged)
+            place = Path(theirs or RUN)
+            return _stand_outside(merged, place, f"{entry.pw_name} runs {UNIT}", is_units=True)
+        return (
+            Standpoint(environ=environ, is_units=True) if runtime_dir else _stand_as_unit(unit, entry, merged)
+        )
     place = Path(given or RUN)
     owner = find_owner(place)
     if owner is None:
-        return Standpoint(environ=environ)
+        return Standpoint(environ=environ, is_units=not given)
     named = environ if given else {**environ, "RUNTIME_DIRECTORY": os.fspath(place)}
-    return _stand_outside(named, place, f"uid {owner} has the daemon on {place}")
+    return _stand_outside(named, place, f"uid {owner} has the daemon on {place}", is_units=not given)
 
 
 def revise(here: Standpoint, environ: Mapping[str, str], runtime_dir: Path) -> Standpoint:
@@ -103,7 +112,7 @@ def find_owner(place: Path) -> int | None:
     return None if uid in (0, owner) else owner
 
 
-def _stand_outside(environ: Mapping[str, str], place: Path, whose: str) -> Standpoint:
+def _stand_outside(environ: Mapping[str, str], place: Path, whose: str, *, is_units: bool) -> Standpoint:
     said = (
         f"uid {os.geteuid()}, but {whose}: only what everybody can tell is asked: {', '.join(sorted(PUBLIC))}"
     )
@@ -111,7 +120,9 @@ def _stand_outside(environ: Mapping[str, str], place: Path, whose: str) -> Stand
         "for all the rest: sudo spotwatch check, in a container the daemon's own; "
         "about a daemon of yours: give its --runtime-dir"
     )
-    return Standpoint(environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, place=place)
+    return Standpoint(
+        environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, is_units=is_units, place=place
+    )
 
 
 def _find_unit() -> tuple[UnitFacts | None, pwd.struct_passwd | None]:
@@ -125,7 +136,7 @@ def _find_unit() -> tuple[UnitFacts | None, pwd.struct_passwd | None]:
 
 def _stand_as_unit(unit: UnitFacts, entry: pwd.struct_passwd, environ: dict[str, str]) -> Standpoint:
     if os.geteuid() == entry.pw_uid:
-        return Standpoint(environ=environ, findings=[_judge_user(unit, entry.pw_name)])
+        return _stand_as_user(unit, entry.pw_name, environ)
     setpriv = [shutil.which("setpriv") or "", *_setpriv_options(unit, entry), "--"]
     why = _try_out(setpriv) if setpriv[0] else "setpriv, of util-linux, is not here"
     if not why:
@@ -133,16 +144,20 @@ def _stand_as_unit(unit: UnitFacts, entry: pwd.struct_passwd, environ: dict[str,
         os.execve(command[0], command, environ)  # noqa: S606 - an argument list; no shell is wanted
     said = f"root, as {entry.pw_name}, who runs {UNIT}, cannot ask: {why}; permissions are not judged right"
     mend = f"ask with the command that the unit runs: sudo -u {entry.pw_name} spotwatch check"
-    return Standpoint(environ=environ, findings=[warn(NAME, said, mend)])
+    return Standpoint(environ=environ, findings=[warn(NAME, said, mend)], is_units=True)
 
 
-def _judge_user(unit: UnitFacts, user: str) -> Finding:
+def _stand_as_user(unit: UnitFacts, user: str, environ: dict[str, str]) -> Standpoint:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     has_some = re.search(r"^CapAmb:\s*0*[1-9a-f]", status, re.MULTILINE) is not None
-    if unit.ambient_capabilities and user != "root" and not has_some:
-        said = f"{user}, who runs {UNIT}, but without what the unit gives it: {unit.ambient_capabilities}"
-        return warn(NAME, said, "ask as root, which becomes that user: sudo spotwatch check")
-    return ok(NAME, f"{user}, who runs {UNIT}")
+    if not unit.ambient_capabilities or user == "root" or has_some:
+        return Standpoint(environ=environ, findings=[ok(NAME, f"{user}, who runs {UNIT}")], is_units=True)
+    said = (
+        f"{user}, who runs {UNIT}, but without what the unit gives it: {unit.ambient_capabilities}; so not "
+        f"asked: {' and '.join(sorted(_BY_CAPABILITY))}"
+    )
+    line = warn(NAME, said, "ask as root, which becomes that user: sudo spotwatch check")
+    return Standpoint(environ=environ, findings=[line], is_units=True, left_out=_BY_CAPABILITY)
 
 
 def _setpriv_options(unit: UnitFacts, entry: pwd.struct_passwd) -> list[str]:

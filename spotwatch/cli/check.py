@@ -66,7 +66,14 @@ def command(context: click.Context, options: Options, *, as_json: bool) -> None:
         context.exit(2)
     if sys.stderr.isatty() and not as_json:
         click.echo("asking the cloud, the trainer and the daemon; ten seconds at most", err=True)
-    answers = checks.run_checks(loaded, SystemClock(), here.environ, is_strange=here.is_strange)
+    answers = checks.run_checks(
+        loaded,
+        SystemClock(),
+        here.environ,
+        is_strange=here.is_strange,
+        is_units=here.is_units,
+        left_out=here.left_out,
+    )
     findings = [*here.findings, *asyncio.run(answers)]
     _show(findings, as_json=as_json)
     context.exit(1 if checks.has_failed(findings) else 0)

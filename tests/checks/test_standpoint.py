@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from spotwatch.checks import Result, take_standpoint
+from spotwatch.checks import Result, refused, take_standpoint
 from spotwatch.checks.machine import Machine
 from spotwatch.checks.standpoint import Standpoint, find_owner, revise
 from spotwatch.clock import SystemClock
+from spotwatch.errors import ConfigError
 from tests.checks.bench import Bench
 from tests.families import needs_root
 
@@ -58,7 +59,7 @@ def test_the_units_environment_is_ours(bench: Bench) -> None:
 def test_another_daemon_is_left_alone(bench: Bench, unit: dict[str, str], environ: dict[str, str]) -> None:
     """Who names a directory, or has no unit of ours, asks about something else."""
     bench.systemd({"spotwatch.service": unit})
-    assert take_standpoint(environ) == Standpoint(environ=environ)
+    assert take_standpoint(environ) == Standpoint(environ=environ, is_units=not environ)
 
 
 @needs_root
@@ -94,7 +95,9 @@ def test_the_units_capabilities_are_missed(bench: Bench, monkeypatch: pytest.Mon
     """Who is the unit's user, but without what the unit gives, is told to ask as root."""
     monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
     bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody", "AmbientCapabilities": "cap_kill"}})
-    (line,) = take_standpoint({}).findings
+    here = take_standpoint({})
+    (line,) = here.findings
+    assert here.left_out == {"target", "flag"}
     assert (line.result, "sudo spotwatch check" in line.mend) == (Result.WARN, True)
 
 
@@ -148,3 +151,22 @@ def test_the_owner_of_the_lock_is_the_daemons_user(bench: Bench, monkeypatch: py
     there = revise(Standpoint(environ={}), {}, bench.runtime_dir)
     assert (there.is_strange, there.place) == (True, bench.runtime_dir)
     assert find_owner(bench.home / "absent") is None
+
+
+async def test_the_unit_says_nothing_about_another_daemon(bench: Bench) -> None:
+    """Beside a unit, a daemon of one's own is not that one: neither its state nor its /tmp counts."""
+    bench.systemd({"spotwatch.service": {**UNIT, "SubState": "dead", "Restart": "no", "PrivateTmp": "yes"}})
+    told = [line for line in await bench.check(is_units=False) if line.name.startswith("daemon")]
+    assert [(line.name, line.result) for line in told] == [("daemon", Result.WARN)]
+    assert told[0].found.startswith("none runs on ")
+    told = [line for line in await bench.check() if line.name.startswith("daemon")]
+    assert "spotwatch.service is installed but does not run" in " ".join(line.found for line in told)
+
+
+def test_what_may_not_be_read_names_who_has_to() -> None:
+    """Root has asked, and does not see why its own file is denied: the daemon's user is named."""
+    denied = ConfigError("/root/my.toml: cannot be read: Permission denied")
+    (line,) = refused(denied)
+    assert (line.result, f"let user {US}" in line.mend) == (Result.FAIL, True)
+    (line,) = refused(denied, is_strange=True)
+    assert (line.result, "sudo" in line.mend) == (Result.SKIP, True)

@@ -70,8 +70,8 @@ def _refuse(problem: str, *, is_strange: bool) -> Finding:
         return skip(name, f"{found}, for uid {os.geteuid()}", SUDO)
     if _DENIED in found and not mend:
         mend = (
-            f"let {_our_name()}, as whom the daemon runs too, read it and search the folders above it; or put "
-            "it into /etc/spotwatch"
+            f"let {_our_name()}, as whom the daemon runs too, read it and search the folders above it; or "
+            "put it into /etc/spotwatch"
         )
     return fail(name, found, mend or "mend it, and run the check again")
 

@@ -135,8 +135,16 @@ async def _ask_pages(listen: str, base: str, pid: int | None, *, is_strange: boo
     except (aiohttp.ClientError, OSError) as error:
         said = f"{listen} does not answer as spotwatch does ({type(error).__name__}): no metrics, no health"
         return [warn(NAME, said, _PORT_MEND)]
+    if _BUILD.search(metrics) and await in_thread(_holds, listen, pid) is False:
+        said = f"another daemon answers on {listen}, not pid {pid}: no metrics, no health of that one"
+        return [warn(NAME, said, "give one of the two another http.listen")]
     pages = Pages(metrics=metrics, status=status, readiness=readiness, health=health)
     return list(judge_pages(listen, pages, is_running=pid is not None or is_strange))
+
+
+def _holds(listen: str, pid: int | None) -> bool | None:
+    address = parse_listen(listen)
+    return None if pid is None or address is None else holds_port(pid, address.port)
 
 
 def judge_silence(listen: str, pid: int | None) -> Finding:
@@ -147,8 +155,7 @@ def judge_silence(listen: str, pid: int | None) -> Finding:
         pid: as for `ask_http`.
     """
     said = f"{listen} does not answer within {_SECONDS:g} s"
-    address = parse_listen(listen)
-    holds = None if pid is None or address is None else holds_port(pid, address.port)
+    holds = _holds(listen, pid)
     if pid is None or holds is False:
         return warn(NAME, f"{said}, and is no daemon's that is seen: no metrics, no health", _PORT_MEND)
     if holds:

@@ -117,8 +117,8 @@ def _stand_outside(environ: Mapping[str, str], place: Path, whose: str, *, is_un
         f"uid {os.geteuid()}, but {whose}: only what everybody can tell is asked: {', '.join(sorted(PUBLIC))}"
     )
     mend = (
-        "for all the rest: sudo spotwatch check, in a container the daemon's own; "
-        "about a daemon of yours: give its --runtime-dir"
+        "for all the rest: sudo spotwatch check, or, in a pod, in the daemon's container; about a daemon of "
+        "your own: give its --runtime-dir"
     )
     return Standpoint(
         environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, is_units=is_units, place=place

@@ -7,6 +7,7 @@ It signals nobody.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from spotwatch.checks.finding import Finding, fail, ok, warn
@@ -30,6 +31,9 @@ async def ask_targets(machine: Machine) -> list[Finding]:
         pairs = (problem.partition("; ")[::2] for problem in error.problems)
         return [fail(NAME, found, mend or "mend it in the configuration") for found, mend in pairs]
     if not looks:
+        pid = await machine.daemon()
+        if pid and await in_thread(_is_exec, pid):
+            return [ok(NAME, f"the command that `spotwatch exec`, pid {pid}, has started")]
         said = "none is configured: a trainer is told through order.json and the flag only, and never stopped"
         return [warn(NAME, said, _NONE_MEND)]
     saves = await machine.saves()
@@ -39,6 +43,17 @@ async def ask_targets(machine: Machine) -> list[Finding]:
         findings += _judge(look, launchers)
         findings += (judge_launcher(look, launcher, saves) for launcher in launchers)
     return findings
+
+
+def _is_exec(pid: int) -> bool:
+    """Tell whether a daemon is one that brings its own trainer, by its command line."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    ours = words[: words.index(b"--")] if b"--" in words else words
+    names = [word.rpartition(b"/")[2] for word in ours]
+    return any(pair == (b"spotwatch", b"exec") for pair in pairwise(names))
 
 
 def _launchers(procs: tuple[Proc, ...]) -> list[Launcher]:

@@ -83,3 +83,26 @@ def test_whose_silence_it_is_decides() -> None:
     assert (unseen.result, "free port" in unseen.mend) == (Result.FAIL, True)
     assert (nobody.result, nobody.name) == (Result.WARN, "http")
     assert holds_port(os.getpid(), port) is None
+
+
+async def test_the_pages_of_another_daemon_are_not_taken_for_this_ones() -> None:
+    """Two daemons, one port: the second has none, and what the first says is not about it."""
+    pages = MetricsServer(
+        "127.0.0.1:0",
+        render=lambda _: (b'spotwatch_build_info{version="0.1.0"} 1.0\n', "text/plain"),
+        is_healthy=lambda: True,
+        not_ready=list,
+        status=dict,
+        say=pytest.fail,
+    )
+    await pages.start()
+    other = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        (line,) = await ask_http(f"127.0.0.1:{pages.port}", pid=other.pid)
+        (own,) = await ask_http(f"127.0.0.1:{pages.port}", pid=os.getpid())
+    finally:
+        other.kill()
+        await other.wait()
+        await pages.close()
+    assert (line.result, "another daemon answers" in line.found) == (Result.WARN, True)
+    assert own.result is Result.OK

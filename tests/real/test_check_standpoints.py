@@ -99,7 +99,7 @@ def test_a_stopped_daemon_is_a_failure_to_everybody(prepared: Machine) -> None:
 
 
 def test_a_blank_in_the_environment_file_is_no_other_setting(prepared: Machine) -> None:
-    """It is kept by systemd without quotes; and what CAP_KILL decides is judged by those who have it alone."""
+    """It is kept by systemd without quotes; and what CAP_KILL decides, only who has it judges."""
     _start(prepared, 'providers = ["file"]\n', "processes.conf", variables=_PROCESS)
     verdict, lines = _ask(prepared)
     assert (verdict, lines["target"]["result"]) == ("ok", "ok"), lines
@@ -118,3 +118,20 @@ def test_a_daemon_that_is_down_is_down_to_everybody(prepared: Machine) -> None:
         verdict, lines = _ask(prepared, user)
         assert (verdict, _failed(lines)) == ("fail", {"daemon"}), (user, lines)
         assert "does not run, a notice would be missed" in lines["daemon"]["found"]
+
+
+def test_below_exec_the_answers_are_about_its_own_daemon(prepared: Machine) -> None:
+    """Beside the unit, which has the port: the trainer is known, and the pages are not taken for its own."""
+    _start(prepared, _SETTINGS)
+    ours = [sys.executable, "-P", "-m", "spotwatch"]
+    become = ["setpriv", "--reuid=stranger", "--regid=stranger", "--init-groups", "env", "HOME=/tmp"]
+    asked = [*ours, "check", "--json", "--provider=file"]
+    done = prepared.run(*become, *ours, "exec", "--provider=file", "--", *asked, seconds=40)
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    lines = {line["name"]: line for line in document["checks"]}
+    assert (document["verdict"], "asked as" in lines) == ("ok", False), lines
+    assert lines["target"]["found"].startswith("the command that `spotwatch exec`, pid ")
+    assert lines["daemon"]["result"] == "ok"
+    assert lines["http"]["found"].startswith("another daemon answers on 127.0.0.1:9475")
+    assert "daemon.settings" not in lines

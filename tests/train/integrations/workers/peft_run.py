@@ -28,7 +28,7 @@ from torch.distributed.fsdp import fully_shard
 
 from spotwatch.clock import read_boot_id
 from spotwatch.errors import SpotwatchError
-from spotwatch.handshake import Order
+from spotwatch.handshake import Order, Status
 from spotwatch.model import Do
 from spotwatch.safe_files import write_atomically
 from spotwatch.train import Checkpointer
@@ -161,7 +161,12 @@ class Life:
         plan["at"] = None
         if plan["what"] == "order":
             order = Order(boot_id=read_boot_id(), seq=1, do=Do.STOP, why="test")
-            write_atomically(Path(os.environ["SPOTWATCH_RUNTIME_DIR"]) / "order.json", order.to_bytes())
+            runtime_dir = Path(os.environ["SPOTWATCH_RUNTIME_DIR"])
+            write_atomically(runtime_dir / "order.json", order.to_bytes())
+            # Fourteen small steps are over before an order is looked for.
+            status = runtime_dir / "status" / f"{self.run}.json"
+            while Status.from_bytes(status.read_bytes()).seq < order.seq:
+                time.sleep(0.01)
         else:
             os.kill(os.getpid(), {"term": signal.SIGTERM, "kill": signal.SIGKILL}[plan["what"]])
 

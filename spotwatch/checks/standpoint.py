@@ -27,6 +27,7 @@ from spotwatch.checks.machine import UNIT
 from spotwatch.config_check import LOCK
 from spotwatch.config_places import RUN, closed_folder
 from spotwatch.errors import ActionError
+from spotwatch.runtime_lock import find_daemon
 from spotwatch.targets import UnitFacts, unit_facts
 
 _TRY_SECONDS = 10.0
@@ -72,7 +73,7 @@ def take_standpoint(environ: Mapping[str, str], *, runtime_dir: Path | None = No
         merged = {**variables, **environ}
         if os.geteuid() not in (0, entry.pw_uid):
             place = Path(theirs or RUN)
-            return _stand_outside(merged, place, f"{entry.pw_name} runs {UNIT}", is_units=True)
+            return _stand_outside(merged, place, f"{entry.pw_name} runs {UNIT}", "", is_units=True)
         return (
             Standpoint(environ=environ, is_units=True) if runtime_dir else _stand_as_unit(unit, entry, merged)
         )
@@ -81,7 +82,8 @@ def take_standpoint(environ: Mapping[str, str], *, runtime_dir: Path | None = No
     if owner is None:
         return Standpoint(environ=environ, is_units=not given)
     named = environ if given else {**environ, "RUNTIME_DIRECTORY": os.fspath(place)}
-    return _stand_outside(named, place, f"uid {owner} has the daemon on {place}", is_units=not given)
+    whose = f"uid {owner} has the daemon on {place}"
+    return _stand_outside(named, place, whose, f" -u {_name(owner)}", is_units=not given)
 
 
 def revise(here: Standpoint, environ: Mapping[str, str], runtime_dir: Path) -> Standpoint:
@@ -92,7 +94,10 @@ def revise(here: Standpoint, environ: Mapping[str, str], runtime_dir: Path) -> S
         environ: ours.
         runtime_dir: as the configuration has it.
     """
-    is_told = here.place == runtime_dir if here.is_strange else find_owner(runtime_dir) is None
+    if here.is_strange:
+        is_told = here.place == runtime_dir
+    else:
+        is_told = bool(here.findings) or find_owner(runtime_dir) is None
     return here if is_told else take_standpoint(environ, runtime_dir=runtime_dir)
 
 
@@ -101,7 +106,7 @@ def find_owner(place: Path) -> int | None:
     uid = os.geteuid()
     try:
         owner = (closed_folder(place) or place).stat().st_uid
-        if uid not in (0, owner):
+        if uid != owner or uid == 0:
             owner = (place / LOCK).lstat().st_uid
     except FileNotFoundError:
         return None
@@ -109,20 +114,35 @@ def find_owner(place: Path) -> int | None:
         return owner
     except OSError:
         return None
-    return None if uid in (0, owner) else owner
+    # Root takes over what an earlier daemon of somebody else has left.
+    is_ours = uid == owner or (uid == 0 and find_daemon(place) is None)
+    return None if is_ours else owner
 
 
-def _stand_outside(environ: Mapping[str, str], place: Path, whose: str, *, is_units: bool) -> Standpoint:
+def _stand_outside(
+    environ: Mapping[str, str], place: Path, whose: str, become: str, *, is_units: bool
+) -> Standpoint:
     said = (
         f"uid {os.geteuid()}, but {whose}: only what everybody can tell is asked: {', '.join(sorted(PUBLIC))}"
     )
     mend = (
-        "for all the rest: sudo spotwatch check, or, in a pod, in the daemon's container; about a daemon of "
-        "your own: give its --runtime-dir"
+        f"for all the rest: sudo{become} spotwatch check, or, in a pod, in the daemon's container; about a "
+        "daemon of your own: give its --runtime-dir"
     )
     return Standpoint(
-        environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, is_units=is_units, place=place
+        environ=environ,
+        findings=[skip(NAME, said, mend)],
+        is_strange=True,
+        is_units=is_units,
+        place=place,
     )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"'#{uid}'"
 
 
 def _find_unit() -> tuple[UnitFacts | None, pwd.struct_passwd | None]:
@@ -142,9 +162,15 @@ def _stand_as_unit(unit: UnitFacts, entry: pwd.struct_passwd, environ: dict[str,
     if not why:
         command = [*setpriv, sys.executable, "-P", "-m", "spotwatch", *sys.argv[1:]]
         os.execve(command[0], command, environ)  # noqa: S606 - an argument list; no shell is wanted
-    said = f"root, as {entry.pw_name}, who runs {UNIT}, cannot ask: {why}; permissions are not judged right"
+    said = (
+        f"root, and cannot ask as {entry.pw_name}, who runs {UNIT}: {why}; only what everybody can tell is "
+        f"asked: {', '.join(sorted(PUBLIC))}"
+    )
     mend = f"ask with the command that the unit runs: sudo -u {entry.pw_name} spotwatch check"
-    return Standpoint(environ=environ, findings=[warn(NAME, said, mend)], is_units=True)
+    place = Path(environ.get("SPOTWATCH_RUNTIME_DIR") or environ.get("RUNTIME_DIRECTORY") or RUN)
+    return Standpoint(
+        environ=environ, findings=[skip(NAME, said, mend)], is_strange=True, is_units=True, place=place
+    )
 
 
 def _stand_as_user(unit: UnitFacts, user: str, environ: dict[str, str]) -> Standpoint:

@@ -17,6 +17,7 @@ from spotwatch.checks.machine import Machine
 from spotwatch.checks.standpoint import Standpoint, find_owner, revise
 from spotwatch.clock import SystemClock
 from spotwatch.errors import ConfigError
+from spotwatch.runtime_lock import lock_runtime_dir
 from tests.checks.bench import Bench
 from tests.families import needs_root
 
@@ -64,13 +65,16 @@ def test_another_daemon_is_left_alone(bench: Bench, unit: dict[str, str], enviro
 
 @needs_root
 def test_who_cannot_become_the_units_user_says_so(bench: Bench) -> None:
-    """The lines about permissions are root's then, and nobody should believe them."""
+    """What root may do says nothing of that user then, and is not asked."""
     bench.systemd({"spotwatch.service": {**UNIT, "User": "nobody"}})
     program = bench.home / "bin" / "setpriv"
     program.write_text("#!/bin/sh\necho 'setpriv: not today' >&2\nexit 1\n")
     program.chmod(0o755)
-    (line,) = take_standpoint({}).findings
-    assert (line.result, "not today" in line.found) == (Result.WARN, True)
+    here = take_standpoint({})
+    (line,) = here.findings
+    assert here.is_strange
+    assert revise(here, {}, Path("/run/spotwatch")) is here
+    assert (line.result, "not today" in line.found) == (Result.SKIP, True)
     assert line.mend == "ask with the command that the unit runs: sudo -u nobody spotwatch check"
 
 
@@ -170,3 +174,17 @@ def test_what_may_not_be_read_names_who_has_to() -> None:
     assert (line.result, f"let user {US}" in line.mend) == (Result.FAIL, True)
     (line,) = refused(denied, is_strange=True)
     assert (line.result, "sudo" in line.mend) == (Result.SKIP, True)
+
+
+@needs_root
+def test_root_does_not_judge_for_another_users_daemon(bench: Bench) -> None:
+    """What its own daemon would refuse may be sound for the one that runs; what is left over counts not."""
+    with lock_runtime_dir(bench.runtime_dir):
+        assert find_owner(bench.runtime_dir) is None
+        os.chown(bench.runtime_dir / "daemon.lock", STRANGER, STRANGER)
+        assert find_owner(bench.runtime_dir) == STRANGER
+        bench.systemd({})
+        here = take_standpoint({}, runtime_dir=bench.runtime_dir)
+        assert here.is_strange
+        assert f"sudo -u '#{STRANGER}' spotwatch check" in here.findings[0].mend
+    assert find_owner(bench.runtime_dir) is None

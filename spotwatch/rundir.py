@@ -264,7 +264,7 @@ def _refuse(path: Path, facts: os.stat_result, uids: frozenset[int]) -> None:
     if facts.st_uid not in uids:
         raise ConfigError(
             f"runtime_dir: {path} belongs to uid {facts.st_uid}, neither ours nor the trainer's; "
-            "set SPOTWATCH_RUNTIME_DIR to a directory of your own, for the trainer too; or remove this one, if no "
+            "set SPOTWATCH_RUNTIME_DIR to one of your own, for the trainer too; or remove this one, if no "
             "daemon of that user's runs"
         )
     if facts.st_mode & stat.S_IWOTH:

@@ -211,7 +211,8 @@ def _prepare(path: Path, name: Path, access: Access, at: int | None, stack: cont
     except PermissionError as error:
         raise ConfigError(
             f"runtime_dir: {path} cannot be made ours: {error.strerror}; run as its owner or as root, be a "
-            "member of the group of flag.owner, or set runtime_dir"
+            "member of the group of flag.owner, or set runtime_dir; in a container, mount a volume there to "
+            "which its user may write"
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -252,7 +253,7 @@ def _mend(path: Path, fd: int, facts: os.stat_result, access: Access) -> None:
 def explain_error(error: OSError) -> str:
     """Return how to mend what kept a file or directory from being made, after a semicolon; may be empty."""
     if error.errno == errno.EROFS:
-        return "; set runtime_dir, or ReadWritePaths= in the daemon's unit"
+        return "; set runtime_dir, or ReadWritePaths= in the daemon's unit; in a container, mount a volume"
     return "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 

@@ -158,6 +158,7 @@ def put_gradients_back(trainer: Any, gradients: dict[str, Any]) -> None:
 
 def stand_in_epoch(trainer: Any) -> None:
     """Make the loops go on with the next batch: what follows the last one is done."""
+    _end_epoch_as_others(trainer)
     epoch_loop = trainer.fit_loop.epoch_loop
     for loop in _loops(epoch_loop):
         loop._restarting = False
@@ -166,9 +167,15 @@ def stand_in_epoch(trainer: Any) -> None:
 
 def stand_before_evaluation(trainer: Any) -> None:
     """Make the loops begin an evaluation, once that of the training batches is told to go on."""
+    _end_epoch_as_others(trainer)
     for loop in _loops(trainer.fit_loop.epoch_loop.val_loop):
         loop._restarting = False
         loop.reset_restart_stage()
+
+
+def _end_epoch_as_others(trainer: Any) -> None:
+    # An epoch that was restarted steps no ReduceLROnPlateau at its end: Lightning lacks the metrics, not we.
+    trainer.fit_loop._restarting = False
 
 
 def warn_of_missing_files(trainer: Any) -> None:

@@ -63,7 +63,7 @@ HALVES: dict[str, Any] = {
     "samples": 40,
 }
 STEPS: dict[str, Any] = {"trainer": {"max_steps": 10, "max_epochs": -1, "val_check_interval": 2}}
-WATCHED: dict[str, Any] = {"plateau": True, "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
+WATCHED: dict[str, Any] = {"plateau": "val", "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
 EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
     ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
@@ -81,6 +81,11 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("the last step by steps", STEPS, "batch", 10, "term"),
     ("plateau, early stopping, files", WATCHED, "step", 4, "term"),
     ("plateau, early stopping, files: evaluation", WATCHED, "validation", 6, "term"),
+    *[
+        (f"learning rate by {by}: {place} {step}", {"plateau": by}, place, step, "term")
+        for by in ("val", "loss_epoch")
+        for place, step in (("step", 8), ("validation", 12), ("batch", 12))
+    ],
     ("optimization by hand, two optimizers", {"manual": True, "hooks": True}, "step", 4, "term"),
     ("averaged weights", {"ema": True}, "step", 8, "term"),
     ("averaged weights: evaluation", {"ema": True}, "validation", 12, "term"),
@@ -140,7 +145,7 @@ def test_workers_whose_chance_is_lost_still_keep_the_order(world: World, case: d
 
 def test_workers_of_an_evaluation_that_live_on_draw_no_seed_again(world: World) -> None:
     """They would shift all chance after them; what they themselves draw is lost, and so not compared."""
-    case = {"lasting": True, "plateau": False}
+    case = {"lasting": True}
     run = world.run(case)
     run.live(75, **told("validation", 6))
     run.live(75, **told("step", 9))

@@ -160,8 +160,11 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             if case.get("manual"):
                 return [one, torch.optim.SGD(self.layers[0].parameters(), lr=0.001)]
             if case.get("plateau"):
-                scheduler: Any = torch.optim.lr_scheduler.ReduceLROnPlateau(one, patience=0, factor=0.5)
-                return [one], [{"scheduler": scheduler, "monitor": "val", "interval": "epoch"}]
+                # Nothing is good enough: each epoch after the first halves the learning rate.
+                scheduler: Any = torch.optim.lr_scheduler.ReduceLROnPlateau(
+                    one, patience=0, factor=0.5, threshold=0.99
+                )
+                return [one], [{"scheduler": scheduler, "monitor": case["plateau"], "interval": "epoch"}]
             scheduler = torch.optim.lr_scheduler.StepLR(one, step_size=3, gamma=0.8)
             return [one], [{"scheduler": scheduler, "interval": "step"}]
 

@@ -16,10 +16,10 @@ import torch
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, Checkpointer
+from spotwatch.train.integrations.accelerate_evaluation import Evaluations
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.loop import Health
-from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
 
@@ -56,10 +56,11 @@ class SpotwatchRun:
         self._exits = exits
         self._rereads = rereads
         self._prepared: Prepared | None = None
-        self._before: dict[str, Any] | None = None
-        """The random state of before the evaluation that is broken off."""
+        self._evaluations = Evaluations([])
         self._healthy: Health = True
         self._is_leaving = False
+        self._is_over = False
+        """The loop has ended by itself: gradients that no step has used are of no use."""
         self.steps = 0
         """How many optimizer steps are done, over the whole run."""
         self.evaluates_first = False
@@ -76,6 +77,7 @@ class SpotwatchRun:
             StoreError: as `Checkpointer.resume`.
         """
         self._prepared = Prepared(self._accelerator, rereads=self._rereads)
+        self._evaluations = Evaluations(self._prepared.positions)
         self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
         try:
             self._ck.resume()
@@ -106,6 +108,11 @@ class SpotwatchRun:
         if self._prepared is None:
             raise ConfigError("step() outside of `with SpotwatchRun(...) as run`: nothing was resumed")
         self._prepared.expect_same()
+        if self._evaluations.forget():
+            log.warning(
+                "the program has caught what breaks an evaluation off, and goes on without its result: let "
+                "SystemExit pass, by `except Exception` instead of `except:`"
+            )
         if self.evaluates_first:
             log.warning(
                 "the evaluation that was broken off was not made: `if run.evaluates_first: evaluate()`"
@@ -134,11 +141,13 @@ class SpotwatchRun:
     def evaluate(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of an evaluation, and break it off on all processes once one is told to stop.
 
-        What is saved then is the state of before it, and `evaluates_first` is True in the next life. All
-        processes must have as many batches. Saves that fall due meanwhile are made at the next `step`.
+        What is saved then is the state of before the first one since the last `step`, and `evaluates_first`
+        is True in the next life. All processes must have as many batches. Saves that fall due meanwhile are
+        made at the next `step`; so is a stop that comes to an evaluation inside gradient accumulation.
 
         Raises:
-            ConfigError: the loader gives processes different numbers of batches.
+            ConfigError: the loader gives processes different numbers of batches, or `step` was called before
+                this evaluation had ended.
         """
         if self._accelerator.num_processes > 1 and not _is_even(batches):
             raise ConfigError(
@@ -147,38 +156,35 @@ class SpotwatchRun:
             )
         if self._prepared is None:
             raise ConfigError("evaluate() outside of `with SpotwatchRun(...) as run`")
-        positions = self._prepared.positions
-        before = rng.capture()
-        for position in positions:
-            position.freeze()
-        iterator = iter(batches)
+        evaluations = self._evaluations
+        iterator = evaluations.begin(batches)
         try:
             for batch in iterator:
-                if self._is_told():
-                    self._before = before
+                if self._accelerator.sync_gradients and self._is_told():
+                    evaluations.is_broken = True
                     raise _Broken
                 yield batch
+                if not evaluations.goes_on(iterator):
+                    raise ConfigError("evaluate: run.step() was called before this evaluation had ended")
         finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
-            for position in positions:
-                position.thaw(back=self._before is not None)
-            if self._before is None:
+            if evaluations.goes_on(iterator) and not evaluations.is_broken:
                 self.evaluates_first = False
+            evaluations.end(iterator)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, _Broken) or self._before is None:
+        if not self._evaluations.is_broken or not (error is None or isinstance(error, _Broken)):
+            self._evaluations.forget()
             if self._is_leaving:
                 self._ck.__exit__(None, None, None)
                 self._accelerator.end_training()
             else:
+                self._is_over = kind is None and not self._ck.poll()
                 self._ck.__exit__(kind, error, trace)
             return False
         try:
-            code = self._break_off(self._before)
+            code = self._break_off()
         except BaseException as failure:
             self._ck.__exit__(type(failure), failure, failure.__traceback__)
             raise
@@ -187,9 +193,9 @@ class SpotwatchRun:
             raise SystemExit(code) from None
         return True
 
-    def _break_off(self, before: dict[str, Any]) -> int:
+    def _break_off(self) -> int:
         """Save the state of before the evaluation, on all processes, and return how the run is to end."""
-        rng.restore(before)
+        self._evaluations.restore_chance()
         self.evaluates_first = True
         self._ck.step(self.steps, healthy=self._healthy)
         self._ck.poll()
@@ -218,7 +224,7 @@ class _Progress:
         Raises:
             ConfigError: gradients are being accumulated, which a save does not hold.
         """
-        if not self._accelerator.sync_gradients:
+        if not (self._accelerator.sync_gradients or self._run._is_over):  # noqa: SLF001 - likewise
             raise ConfigError("a save inside gradient accumulation would lose gradients: call run.step()")
         return {
             "steps": self._run.steps,

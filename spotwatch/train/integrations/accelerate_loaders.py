@@ -41,14 +41,16 @@ class Luck:
     def __init__(self) -> None:
         self.begin: dict[str, Any] | None = None
         self.fetch: dict[str, Any] | None = None
+        self.kept: dict[str, Any] | None = None
+        """What is saved during an evaluation, whatever becomes of the pass meanwhile."""
 
     def get_state(self) -> dict[str, Any]:
         """Return both; None where there is none."""
-        return {"begin": self.begin, "fetch": self.fetch}
+        return self.kept or {"begin": self.begin, "fetch": self.fetch}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take both."""
-        self.begin, self.fetch = state["begin"], state["fetch"]
+        self.begin, self.fetch, self.kept = state["begin"], state["fetch"], None
 
     def manual_seed(self, seed: int) -> None:
         """Forget both: they were another rank's."""
@@ -117,20 +119,22 @@ class Position:
             sampler.initial_seed = state["seed"]
         self._set_generators(state["generators"])
         self._pending = taken and state | {"taken": taken}
+        self._at_start = None
         self._in_pass = False
         self._pass += 1
 
-    def freeze(self) -> None:
-        """Let saves hold where the loop is now, whatever it takes until `thaw`."""
-        self._at_start = self._state()
-        self._luck_at_start = self.luck.get_state()
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return the number of the last pass of this life, and how many batches it has taken."""
+        return self._pass, self._yielded
 
-    def thaw(self, *, back: bool) -> None:
-        """Let saves hold where the loop is; or, `back`, where it was, for the life goes no further."""
-        if not back:
-            self._at_start = None
-        elif self._at_start is not None:
-            self.luck.set_state(self._luck_at_start)
+    def mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return where the loop is now, for `freeze`."""
+        return self._state(), self.luck.get_state()
+
+    def freeze(self, mark: tuple[dict[str, Any], dict[str, Any]] | None) -> None:
+        """Let saves hold where the loop was at this mark, whatever it takes now; None: where it is."""
+        self._at_start, self.luck.kept = mark or (None, None)
 
     def passes(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield what is left of the epoch, and count; `batches` is what Accelerate would yield."""

@@ -29,19 +29,23 @@ def check(accelerator: Any) -> None:
     Raises:
         ConfigError: with what to use instead.
     """
-    missing = [name for name in (*_LISTS, "step", "sync_gradients") if not hasattr(accelerator, name)]
+    wanted = (*_LISTS, "step", "sync_gradients", "gradient_state")
+    missing = [name for name in wanted if not hasattr(accelerator, name)]
     if missing:
         raise ConfigError(
             f"an Accelerator without {', '.join(missing)}: this version works otherwise; "
             f"pip install accelerate==1.15.0"
         )
     kind = accelerator.distributed_type.value
-    if kind == "FSDP" and accelerator.is_fsdp2:
-        return
-    if kind not in _FITTING:
+    if kind not in _FITTING and not (kind == "FSDP" and accelerator.is_fsdp2):
         raise ConfigError(
             f"Accelerator: distributed_type {kind} cannot be saved: "
             f"{_INSTEAD.get(kind, 'its random state is not known; use CPUs, CUDA or ROCm')}"
+        )
+    if not accelerator.gradient_state.sync_with_dataloader:
+        raise ConfigError(
+            "GradientAccumulationPlugin(sync_with_dataloader=False): an epoch would end with gradients that "
+            "no step has used, which a save does not hold; leave it out, so that its last batch makes a step"
         )
 
 

@@ -30,7 +30,11 @@ def somewhere(epoch: int) -> dict[str, Any]:
     return stop(f"train:{epoch}:{_chance.randrange(1, BATCHES - 1)}")
 
 
-ACCUMULATES = {"accumulation": 3, "evaluate_every": 4}
+LIKE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "accumulates": {"accumulation": 3, "evaluate_every": 4},
+    "evaluates between": {"evaluate_every": 3, "evaluations": 2},
+}
 LOADERS: dict[str, dict[str, Any]] = {
     "generator": {"data": "generator"},
     "seedable": {"loader": {"use_seedable_sampler": True}},
@@ -56,6 +60,10 @@ TOLD: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [stop("train:0:3"), stop("evaluate:8:3"), stop("train:2:7"), {}],
     ),
     "just before an evaluation": ("accumulates", [stop("train:0:9"), stop("train:1:9"), {}]),
+    "evaluation in the middle of an epoch": (
+        "evaluates between",
+        [stop("evaluate:3:1"), stop("evaluate:15:0"), stop("evaluate:18:7"), {}],
+    ),
     "order": ("plain", [{"at": "train:0:5", "order": "stop"}, {}]),
     "order in evaluation": ("accumulates", [{"at": "evaluate:4:1", "order": "stop"}, {}]),
     "without exits": ("plain", [stop("train:1:2"), stop("evaluate:20:1"), {}]),
@@ -66,13 +74,11 @@ TOLD: dict[str, tuple[str, list[dict[str, Any]]]] = {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
     """Return all runs of one process each, lived once for all tests."""
     cases: list[dict[str, Any]] = [
-        {"name": "plain", "lives": [{}]},
-        {"name": "accumulates", "lives": [{}], **ACCUMULATES},
         {"name": "killed", "lives": [{**somewhere(1), "signal": int(signal.SIGKILL)}, {}], "every_steps": 7},
     ]
+    cases += [{"name": name, "lives": [{}], **options} for name, options in LIKE.items()]
     for name, (like, lives) in TOLD.items():
-        options = ACCUMULATES if like == "accumulates" else {}
-        cases.append({"name": name, "lives": lives, "exits": name != "without exits", **options})
+        cases.append({"name": name, "lives": lives, "exits": name != "without exits", **LIKE[like]})
     for name, options in (LOADERS | NOT_EXACT).items():
         # Without evaluations, which say nothing of the loader.
         case = {"evaluate_every": 0, **options}

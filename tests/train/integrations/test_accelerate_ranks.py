@@ -22,6 +22,11 @@ STOPPED: dict[str, dict[str, Any]] = {
         "evaluate_every": 2,
         "at": ["train:0:1", "evaluate:4:1", "train:2:1"],
     },
+    "evaluation in the middle of an epoch": {
+        "evaluate_every": 2,
+        "evaluations": 2,
+        "at": ["evaluate:2:1", "evaluate:8:4"],
+    },
     "dispatched": {
         "loader": {"dispatch_batches": True},
         "evaluate_every": 0,

@@ -19,6 +19,7 @@ for needed in ("torch", "accelerate"):
 
 import torch  # noqa: E402 - after the skip
 from accelerate import Accelerator  # noqa: E402 - after the skip
+from accelerate.utils import GradientAccumulationPlugin  # noqa: E402 - after the skip
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402 - after the skip
 
 from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 - after the skip
@@ -54,11 +55,24 @@ def test_what_cannot_be_saved_is_refused_at_the_start(
     lists = ("_models", "_optimizers", "_schedulers", "_custom_objects", "_dataloaders")
     held: dict[str, Any] = {name: [] for name in lists}
     stand_in = SimpleNamespace(
-        **held, step=0, sync_gradients=True, is_fsdp2=False, distributed_type=_Kind(kind)
+        **held,
+        step=0,
+        sync_gradients=True,
+        gradient_state=None,
+        is_fsdp2=False,
+        distributed_type=_Kind(kind),
     )
     ck = Checkpointer(tmp_path / "store", run_id="run", environ=environ)
     with pytest.raises(ConfigError, match=f"{kind}.*{instead}"):
         SpotwatchRun(ck, stand_in)
+
+
+def test_an_epoch_that_ends_within_a_step_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Its gradients would be lost, and a run that ends so would never be saved."""
+    plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False)
+    program = Program(tmp_path, environ, gradient_accumulation_plugin=plugin)
+    with pytest.raises(ConfigError, match="leave it out, so that its last batch makes a step"):
+        SpotwatchRun(program.ck, program.accelerator)
 
 
 def test_an_accelerate_that_works_otherwise_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ class Program:
         self.model.eval()
         results = []
         with torch.no_grad():
-            for number, batch in enumerate(self.run.evaluate(self.evaluation)):
+            parts = (self.run.evaluate(self.evaluation) for _ in range(self.case.get("evaluations", 1)))
+            for number, batch in enumerate(chain.from_iterable(parts)):
                 self.befall("evaluate", self.run.steps, number)
                 result = self.accelerator.gather_for_metrics(self.model(batch)).sum()
                 results.append((result.item() + random.random()).hex())

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the evaluations since the last step are broken off to: loaders and chance as before the first.
+
+Whether one is broken off, and how the run ends then, is in `accelerate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from spotwatch.train.integrations.accelerate_loaders import Position
+from spotwatch.train.state import rng
+
+
+class Evaluations:
+    """The evaluations since the last step, and the state of before the first of them.
+
+    Args:
+        positions: of all prepared loaders.
+    """
+
+    def __init__(self, positions: list[Position]) -> None:
+        self._positions = positions
+        self._open: list[Iterator[Any]] = []
+        self._chance: dict[str, Any] | None = None
+        self._marks: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._places: list[tuple[int, int]] = []
+        """Where the loaders were as the last evaluation ended: elsewhere now, there was training since."""
+        self.is_broken = False
+        """Whether one was broken off; then saves hold the state of before the first until `forget`."""
+
+    def begin(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Let saves hold the state of before the first one until it ends, and return its iterator."""
+        if not self._open and not self.is_broken and (self._chance is None or self._places != self._now()):
+            self._chance = rng.capture()
+            self._marks = [position.mark() for position in self._positions]
+        iterator = iter(batches)
+        self._open.append(iterator)
+        for position, mark in zip(self._positions, self._marks, strict=True):
+            position.freeze(mark)
+        return iterator
+
+    def goes_on(self, iterator: Iterator[Any]) -> bool:
+        """Tell whether this one is not over."""
+        return any(one is iterator for one in self._open)
+
+    def end(self, iterator: Iterator[Any]) -> None:
+        """Close this one, unless it is over."""
+        if not self.goes_on(iterator):
+            return
+        _close(iterator)
+        self._open = [one for one in self._open if one is not iterator]
+        self._places = self._now()
+        if not self._open and not self.is_broken:
+            self._thaw()
+
+    def restore_chance(self) -> None:
+        """Make the random state that of before the first one."""
+        if self._chance is not None:
+            rng.restore(self._chance)
+
+    def forget(self) -> bool:
+        """Close them all, for the run goes on; return whether one had been broken off."""
+        if self._chance is None:
+            return False
+        was_broken, self.is_broken = self.is_broken, False
+        for iterator in self._open:
+            _close(iterator)
+        self._open = []
+        self._chance = None
+        self._thaw()
+        return was_broken
+
+    def _now(self) -> list[tuple[int, int]]:
+        return [position.place for position in self._positions]
+
+    def _thaw(self) -> None:
+        for position in self._positions:
+            position.freeze(None)
+
+
+def _close(iterator: Iterator[Any]) -> None:
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        close()

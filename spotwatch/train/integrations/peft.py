@@ -44,7 +44,8 @@ def adapters(
         base: what the base is called in messages; None: what its `config` says.
         revision: of the base; None: likewise.
         also: patterns of names (`*.base_layer.weight`) of frozen tensors that are to be saved too, such as
-            those that PiSSA or LoftQ have changed before training.
+            those that PiSSA or LoftQ have changed before training. Each must fit one; `resume()` refuses it
+            otherwise.
 
     Raises:
         ConfigError: this model cannot be saved in this way, or peft is too old.
@@ -93,6 +94,7 @@ class Adapters:
             "active": peft_adapters.active(self.model, layers),
             "disabled": peft_adapters.are_disabled(layers),
             "ranks": peft_adapters.ranks(self.model),
+            "scales": peft_adapters.scales(layers),
             "extra": {name: module.get_extra_state() for name, module in found.keepers.items()},
             "trainable": [name for name, part in parts.items() if part.tensor.requires_grad],
             "tensors": {name: parts[name].tensor for name in parts if name not in self._frozen.rows},
@@ -112,13 +114,19 @@ class Adapters:
             )
         found = self._look()
         parts, layers = found.tensors, found.layers
-        if problem := peft_adapters.difference(self.model, state["adapters"]):
+        saved: Mapping[str, torch.Tensor] = state["tensors"]
+        problems, are_names_equal = self._compare(saved, parts)
+        misplaced = peft_adapters.misplaced(layers, state["scales"])
+        are_placed_alike = are_names_equal and not misplaced
+        if problem := peft_adapters.difference(
+            self.model, state["adapters"], are_placed_alike=are_placed_alike
+        ):
             raise StoreError(problem)
         if state["disabled"] != peft_adapters.are_disabled(layers):
             word = "disabled" if state["disabled"] else "enabled"
             raise StoreError(f"the adapters were {word} when it was saved: let them be so before resume()")
-        saved: Mapping[str, torch.Tensor] = state["tensors"]
-        self._expect_tensors(saved, parts)
+        if problems or misplaced:
+            raise StoreError(_told(problems or [misplaced]))
         if state["extra"].keys() != found.keepers.keys():
             odd = state["extra"].keys() ^ found.keepers.keys()
             raise StoreError(f"{_some(odd)}: with state of its own in one model, and not in the other")
@@ -132,6 +140,7 @@ class Adapters:
                 parts[name].tensor.copy_(value)
         for name, value in state["extra"].items():
             found.keepers[name].set_extra_state(value)
+        peft_adapters.restore_scales(layers, state["scales"])
         peft_adapters.restore_ranks(self.model, state["ranks"])
         self._frozen.forget(saved)
 
@@ -149,6 +158,7 @@ class Adapters:
         parts, known = found.tensors, self._frozen.rows
         trained = {name for name, part in parts.items() if self._is_trained(name, part)}
         if not self._has_looked:
+            self._refuse_idle(parts)
             more = peft_parts.extras(self.model, found)
             self._frozen.learn({name: parts[name].tensor for name in parts if name not in trained} | more)
             self._extras = set(more)
@@ -172,6 +182,14 @@ class Adapters:
             self._frozen.forget(changed)
         return found
 
+    def _refuse_idle(self, parts: Mapping[str, Part]) -> None:
+        for pattern in self._also:
+            if not any(fnmatchcase(name, pattern) for name in parts):
+                raise ConfigError(
+                    f"also={pattern!r} fits no tensor of this model, whose names are such as {_some(parts)}: "
+                    f"correct the pattern, or leave it out"
+                )
+
     def _is_trained(self, name: str, part: Part) -> bool:
         return (
             part.is_adapters
@@ -179,20 +197,23 @@ class Adapters:
             or any(fnmatchcase(name, pattern) for pattern in self._also)
         )
 
-    def _expect_tensors(self, saved: Mapping[str, torch.Tensor], parts: Mapping[str, Part]) -> None:
+    def _compare(
+        self, saved: Mapping[str, torch.Tensor], parts: Mapping[str, Part]
+    ) -> tuple[list[str], bool]:
+        """Return what does not fit of what is saved, in words, and whether it has the same names."""
         problems = [f"{name} is not in this model" for name in saved if name not in parts]
         problems += [
             f"{name} is to be saved here, and was of the base"
             for name in parts
             if name not in self._frozen.rows and name not in saved
         ]
+        are_names_equal = not problems
         for name, value in saved.items():
             if name in parts:
                 there, now = _kind(value), _kind(parts[name].tensor)
                 if there != now:
                     problems.append(f"{name} is {now} here, and was {there}")
-        if problems:
-            raise StoreError(_told(problems))
+        return problems, are_names_equal
 
     def _expect_base(self, base: Mapping[str, Any], saved: Iterable[str]) -> None:
         there, here = read(base["tensors"]), dict(self._frozen.rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What peft knows of adapters beside their tensors: configurations, which are active, AdaLoRA's ranks.
+"""What peft knows of adapters beside their tensors: configurations, switches, scales, AdaLoRA's ranks.
 
 All of it as plain values. It touches no tensor but AdaLoRA's own, and knows no checkpoints.
 """
@@ -13,9 +13,22 @@ from typing import Any
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.integrations.peft_parts import is_peft_model
+from spotwatch.train.state.tensors import is_tensor
 
 # Where the base came from is compared by its content; how a weight began matters no more once it is restored.
 _NOT_COMPARED = ("base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version")
+# They choose the layers that have adapters, in several ways; which ones have is compared too. A task chooses
+# heads likewise, and beside that it matters to prompt learning alone (peft 0.21.2, peft_model.py).
+_CHOOSING = (
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "modules_to_save",
+    "task_type",
+)
+# By what its layers multiply: `scaling`, or so with the method before it (peft 0.21.2, tuners/*/layer.py).
+_SCALES = "scaling"
 _RANKS = "rank_pattern"
 _IMPORTANCE = ("ipt", "exp_avg_ipt", "exp_avg_unc")
 
@@ -28,8 +41,14 @@ def configs(model: Any) -> dict[str, dict[str, Any]]:
     return {str(name): _config(config) for name, config in made.items()}
 
 
-def difference(model: Any, saved: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the first difference between the model's configurations and saved ones, in words; or nothing."""
+def difference(model: Any, saved: Mapping[str, Mapping[str, Any]], *, are_placed_alike: bool) -> str:
+    """Return the first difference between the model's configurations and saved ones, in words; or nothing.
+
+    Args:
+        model: that has adapters, or none.
+        saved: what `configs` returned.
+        are_placed_alike: they are in the layers that they were in: the words that choose these may differ.
+    """
     here = configs(model)
     for name in saved.keys() - here.keys():
         return f"the adapter {name!r} is not here: add it before resume(), as the program that saved it did"
@@ -37,8 +56,11 @@ def difference(model: Any, saved: Mapping[str, Mapping[str, Any]]) -> str:
         return f"the adapter {name!r} is here only: add it after resume(), or start another run_id"
     for name, config in saved.items():
         # What an older peft did not know yet, it did as is the default now.
-        known = _defaults(model.peft_config[name]) | dict(config)
-        for key in sorted(known.keys() & (here[name].keys() | config.keys())):
+        made = model.peft_config[name]
+        known = _defaults(made) | dict(config)
+        is_choice_free = are_placed_alike and not getattr(made, "is_prompt_learning", False)
+        free = set(_CHOOSING if is_choice_free else ())
+        for key in sorted(known.keys() & (here[name].keys() | config.keys()) - free):
             there, now = known[key], here[name].get(key)
             if there != now:
                 return f"adapter {name!r}: {key} was {there!r} when it was saved, and is {now!r} here"
@@ -89,6 +111,53 @@ def check(layers: Mapping[str, Any]) -> None:
                 f"{name}: the adapters {list(merged)} are merged into the base; call "
                 f"unmerge_adapter() before the end of the step (and before resume())"
             )
+
+
+def scales(layers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return by what each layer multiplies its adapters' outputs: by layer, by adapter; also layers without.
+
+    Set by the configuration at first, and by `set_scale`, `scale_layer` or `hotswap_adapter` at any time.
+    """
+    return {
+        name: {f"{key}.{adapter}": float(held[adapter]) for key, held in _scales(layer) for adapter in held}
+        for name, layer in layers.items()
+    }
+
+
+def misplaced(layers: Mapping[str, Any], saved: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the first layer that had not the same adapters as here when it was saved, in words; or nothing.
+
+    Args:
+        layers: of peft.
+        saved: what `scales` returned.
+    """
+    here = scales(layers)
+    for name in sorted(here.keys() | saved.keys()):
+        there, now = (sorted(one[name]) if name in one else "no adapters" for one in (saved, here))
+        if there != now:
+            return (
+                f"the layer {name} had {there} when it was saved, and has {now} here: add the same adapters "
+                f"to the same layers before resume(), or start another run_id"
+            )
+    return ""
+
+
+def restore_scales(layers: Mapping[str, Any], saved: Mapping[str, Mapping[str, float]]) -> None:
+    """Give the layers back what `scales` returned."""
+    for name, layer in layers.items():
+        for key, held in _scales(layer):
+            for adapter in held:
+                value = saved[name][f"{key}.{adapter}"]
+                if is_tensor(held[adapter]):  # so that a compiled model need not be compiled anew
+                    held[adapter].fill_(value)
+                else:
+                    held[adapter] = value
+
+
+def _scales(layer: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, held in vars(layer).items():
+        if key.endswith(_SCALES) and isinstance(held, dict):
+            yield key, held
 
 
 def ranks(model: Any) -> dict[str, Any]:

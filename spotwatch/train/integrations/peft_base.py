@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations.peft_marks import marks, memory
+from spotwatch.train.integrations.peft_marks import Mark, marks, memory
 from spotwatch.train.state.tensors import is_sharded
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Frozen:
 
     def __init__(self) -> None:
         self._rows: dict[str, str] = {}
-        self._marks: dict[str, object] = {}
+        self._marks: dict[str, Mark] = {}
         self._listing: str | None = None
 
     @property
@@ -66,15 +66,17 @@ class Frozen:
     def changed(self, found: Mapping[str, torch.Tensor]) -> list[str]:
         """Return which of these tensors are not what they were; each must be known.
 
-        Whatever torch itself has written into is found, by torch's count of such writes. What was written
-        past that count (through `.data`) is found where it has changed one of three samples of 64 bytes; then
-        all are looked at.
+        Whatever torch itself has written into is found, by torch's count of such writes, and so is a tensor
+        that has taken another's place. What was written past that count (through `.data`) is found where it
+        has changed one of three samples of 64 bytes; then all are looked at.
 
         Raises:
             ConfigError: one has no bytes here any more.
         """
         now = marks(found)
-        doubtful = {name: found[name] for name, mark in now.items() if mark != self._marks.get(name)}
+        doubtful = {
+            name: found[name] for name, mark in now.items() if not mark.is_same(self._marks.get(name))
+        }
         if not doubtful:
             return []
         # What is sharded is not looked at, which all ranks would have to do together.

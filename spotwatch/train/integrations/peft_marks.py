@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a tensor may have changed: torch's own count of writes, and a few bytes of its memory.
+"""Whether a tensor may have changed: which one it is, torch's count of writes, a few bytes of its memory.
 
 It reads too little to be sure; who must be looks at every byte where a mark differs. Importing it does not
 import torch.
@@ -8,7 +8,9 @@ import torch.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotwatch.train.state.tensors import is_sharded
@@ -22,8 +24,32 @@ _SAMPLE_BYTES = 64
 _READ_ONLY = 0x100
 
 
-def marks(found: Mapping[str, torch.Tensor]) -> dict[str, object]:
-    """Return what changes when a tensor does: torch's count of writes, and three samples of its memory."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What changes when a tensor does, or when another one takes its place."""
+
+    writes: int
+    """Torch's count of them."""
+    samples: bytes
+    """Of its memory, in three places."""
+    address: int
+    """Of its first byte; 0 where samples are not taken."""
+    tensor: weakref.ref[torch.Tensor] | None
+    """Itself, for a new one may have an old one's address; None where it is sharded."""
+
+    def is_same(self, other: Mark | None) -> bool:
+        """Tell whether two marks are of the same tensor, and of the same values as far as is known."""
+        if other is None or (self.writes, self.samples, self.address) != (
+            other.writes,
+            other.samples,
+            other.address,
+        ):
+            return False
+        return _referred(self.tensor) is _referred(other.tensor)
+
+
+def marks(found: Mapping[str, torch.Tensor]) -> dict[str, Mark]:
+    """Return the mark of each tensor, by name."""
     samples: dict[str, bytes] = {}
     elsewhere: dict[Any, dict[str, list[torch.Tensor]]] = {}
     for name, tensor in found.items():
@@ -40,7 +66,7 @@ def marks(found: Mapping[str, torch.Tensor]) -> dict[str, object]:
             ]
     for pieces_of_one in elsewhere.values():
         samples |= _fetched(pieces_of_one)
-    return {name: (_writes(tensor), samples[name]) for name, tensor in found.items()}
+    return {name: _mark(tensor, samples[name]) for name, tensor in found.items()}
 
 
 def memory(address: int, size_bytes: int) -> memoryview:
@@ -50,6 +76,16 @@ def memory(address: int, size_bytes: int) -> memoryview:
     view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
     result: memoryview = view(address, size_bytes, _READ_ONLY)
     return result
+
+
+def _mark(tensor: torch.Tensor, samples: bytes) -> Mark:
+    address = tensor.data_ptr() if samples else 0
+    # FSDP2 may put another tensor for the same shard, and who finds that cannot look at it alone.
+    return Mark(_writes(tensor), samples, address, None if is_sharded(tensor) else weakref.ref(tensor))
+
+
+def _referred(tensor: weakref.ref[torch.Tensor] | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor()
 
 
 def _writes(tensor: torch.Tensor) -> int:

@@ -109,19 +109,23 @@ def expect_agreement(
 def mesh_note(objects: Mapping[str, object], flat: Mapping[str, torch.Tensor]) -> list[JSON]:
     """Return how the models' tensors lie on this rank's meshes: in words, and a checksum to compare by.
 
-    Optimizers are left out: a fresh one has no state yet.
+    Optimizers are left out: a fresh one has no state yet. Of objects whose class says that they are the same on
+    all ranks, only the meshes count: adapters of a fresh model may be fewer tensors than were saved.
     """
     import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
     models = {name for name, thing in objects.items() if isinstance(thing, torch.nn.Module)}
+    others = {name for name, thing in objects.items() if sharing.says_shared(thing)} - models
     words: list[str] = []
-    lie = []
+    lie: dict[str, list[JSON]] = {}
     for name, tensor in sorted(flat.items()):
-        if tensors.is_sharded(tensor) and object_of(name) in models:
+        owner = object_of(name)
+        if tensors.is_sharded(tensor) and owner in models | others:
             mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]  # of DTensors
             words.append(_mesh(mesh))
-            lie.append([name, _lies(tensor), mesh.mesh.tolist()])
-    return [", ".join(dict.fromkeys(words)) or "no mesh", zlib.crc32(json.dumps(lie).encode())]
+            row = [name, _lies(tensor)] if owner in models else [owner, _mesh(mesh)]
+            lie[json.dumps(row)] = [*row, mesh.mesh.tolist()]
+    return [", ".join(dict.fromkeys(words)) or "no mesh", zlib.crc32(json.dumps([*lie.values()]).encode())]
 
 
 def _lies(tensor: torch.Tensor) -> JSON:

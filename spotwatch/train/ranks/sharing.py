@@ -44,7 +44,12 @@ def is_shared(thing: object) -> bool:
         torch.optim.lr_scheduler.LRScheduler,
         torch.amp.grad_scaler.GradScaler,
     )
-    return isinstance(thing, kinds) or getattr(type(thing), "is_same_on_all_ranks", False) is True
+    return isinstance(thing, kinds) or says_shared(thing)
+
+
+def says_shared(thing: object) -> bool:
+    """Tell whether an object is so because its class says it."""
+    return getattr(type(thing), "is_same_on_all_ranks", False) is True
 
 
 def refuse_foreign(objects: Mapping[str, object]) -> None:

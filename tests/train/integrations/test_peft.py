@@ -70,6 +70,72 @@ def test_other_adapters_are_refused(options: dict[str, Any], told: str) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in second.model.state_dict().items())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": r".*\.(q|v)_proj"},
+        {"exclude_modules": ["lm_head"]},
+        {"layers_to_transform": [0, 1]},
+        {"task_type": "CAUSAL_LM"},
+    ],
+)
+def test_the_same_layers_in_other_words_are_no_difference(options: dict[str, Any]) -> None:
+    """A pattern instead of a list, a task that changes nothing: which layers have adapters is compared."""
+    first, second = Life(made()), Life(made(**options))
+    shake(first.model)
+    second.go_on_from(first)
+    assert torch.equal(logits(first.model), logits(second.model))
+
+
+def test_a_task_makes_a_difference_to_prompts() -> None:
+    """Without a task peft does not put the tokens of a prompt before the input."""
+    first, second = (
+        Life(peft.get_peft_model(tiny(), peft.PromptTuningConfig(task_type=task, num_virtual_tokens=3)))
+        for task in ("CAUSAL_LM", "FEATURE_EXTRACTION")
+    )
+    with pytest.raises(StoreError, match=r"task_type was 'CAUSAL_LM' when .* 'FEATURE_EXTRACTION' here"):
+        second.go_on_from(first)
+
+
+def test_other_layers_with_the_same_tensors_are_refused() -> None:
+    """Lily's layers share their tensors: which layers have adapters cannot be seen by these alone."""
+    shared = {"stride_A": 2, "num_B": 2, "r": 2}
+    first, second = (
+        Life(peft.get_peft_model(tiny(), peft.LilyConfig(target_modules=modules, **shared)))
+        for modules in (r".*\.(0|1)\.self_attn\.q_proj", r".*\.0\.self_attn\.q_proj")
+    )
+    with pytest.raises(StoreError, match="target_modules was"):
+        second.go_on_from(first)
+
+
+def test_scales_that_the_program_has_set_come_back() -> None:
+    """`set_scale` and `scale_layer` change no tensor: a layer's scale of each adapter is saved."""
+    first, second = Life(with_other(made())), Life(with_other(made()))
+    shake(first.model)
+    layers = first.model.base_model.model.model.layers
+    layers[0].self_attn.q_proj.set_scale("default", 3.0)
+    layers[1].self_attn.q_proj.set_scale("other", 1 / 3)
+    layers[1].self_attn.v_proj.scale_layer(0.1)
+    second.go_on_from(first)
+    again = second.model.base_model.model.model.layers
+    for one, other in zip(layers, again, strict=True):
+        for name in ("q_proj", "v_proj"):
+            assert getattr(one.self_attn, name).scaling == getattr(other.self_attn, name).scaling
+    assert again[0].self_attn.q_proj.scaling["default"] == 6.0
+    assert torch.equal(logits(first.model), logits(second.model))
+
+
+def test_scales_that_are_tensors_stay_the_same_tensors() -> None:
+    """Peft makes them so for a compiled model, which holds them: they are written into."""
+    first, second = Life(made()), Life(made())
+    layers = [life.model.base_model.model.model.layers[0].self_attn.q_proj for life in (first, second)]
+    layers[0].scaling["default"] = torch.tensor(1 / 3)
+    held = layers[1].scaling["default"] = torch.tensor(2.0)
+    second.go_on_from(first)
+    assert layers[1].scaling["default"] is held
+    assert held == torch.tensor(1 / 3)
+
+
 def test_how_a_weight_began_is_no_difference() -> None:
     """Other initial values than at first are overwritten anyway, and so are not compared."""
     first, second = Life(made()), Life(made(init_lora_weights="gaussian"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import logging
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.integrations.peft import adapters
+from spotwatch.train.ranks.layout import mesh_note
 
 from .peft_help import Life, halved, shake
 
@@ -133,6 +135,38 @@ def test_what_changes_though_frozen_is_saved(
     assert torch.equal(second.model[0].weight, first.model[0].weight)
 
 
+@pytest.mark.parametrize("way", ["parameter", "freed first", "data"])
+def test_a_tensor_in_the_place_of_another_is_found(way: str) -> None:
+    """As many writes, and the samples the same: a new tensor in an old one's place is looked at."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 64).requires_grad_(False)
+    layer.weight = torch.nn.Parameter(layer.weight.clone(), requires_grad=False)
+    first = Life(torch.nn.Sequential(layer))
+    values = layer.weight.tolist()
+    values[20][20] += 1
+    if way == "freed first":
+        layer.weight = None  # so that the new one may get its address
+    new = torch.tensor(values)
+    if way == "data":
+        layer.weight.data = new
+    else:
+        layer.weight = torch.nn.Parameter(new, requires_grad=False)
+    assert layer.weight._version == 0
+    assert first.names() == {"0.weight"}
+    torch.manual_seed(0)
+    second = Life(torch.nn.Sequential(torch.nn.Linear(64, 64).requires_grad_(False)))
+    second.go_on_from(first)
+    assert torch.equal(second.model[0].weight, layer.weight)
+
+
+def test_the_same_values_in_another_tensor_are_no_change(caplog: pytest.LogCaptureFixture) -> None:
+    """A frozen parameter replaced by a copy of itself stays of the base."""
+    life = Life(halved())
+    life.model[0].weight = torch.nn.Parameter(life.model[0].weight.clone(), requires_grad=False)
+    assert life.names() == {"1.weight", "1.bias"}
+    assert not caplog.records
+
+
 def test_one_element_that_torch_writes_is_enough() -> None:
     """A write between the samples is found by torch's count, and only that tensor is saved."""
     layers = [torch.nn.Linear(64, 64).requires_grad_(False) for _ in range(2)]
@@ -170,6 +204,15 @@ def test_frozen_tensors_that_are_asked_for_are_saved_too() -> None:
     second.go_on_from(first)
     assert torch.equal(second.model[0].weight, first.model[0].weight)
     assert first.names() == {"0.weight", "1.weight", "1.bias"}
+
+
+@pytest.mark.parametrize("also", ["0.wieght", ["0.weight", "2.*"]])
+def test_a_pattern_that_fits_nothing_is_refused(also: Any) -> None:
+    """A misspelt name would leave unsaved what is to be saved: said before anything is."""
+    with pytest.raises(
+        ConfigError, match=r"also='(0\.wieght|2\.\*)' fits no tensor .* such as 0\.bias, 0\.weight"
+    ):
+        Life(halved(), also=also)
 
 
 def test_a_frozen_base_that_is_wrapped_too_late_is_refused() -> None:
@@ -215,3 +258,26 @@ def test_wrappers_make_no_difference() -> None:
         life = Life(model)
         life.go_on_from(first)
         assert life.names() == first.names()
+
+
+def test_the_mesh_of_adapters_is_told(tmp_path: Path) -> None:
+    """Under FSDP2 their mesh is in the note as a model's is, and what is saved later too changes nothing."""
+    rendezvous = torch.distributed.FileStore(str(tmp_path / "rendezvous"), 1)
+    torch.distributed.init_process_group("gloo", store=rendezvous, rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,), mesh_dim_names=("shards",))
+        sharded = torch.distributed.tensor.distribute_tensor(torch.ones(4), mesh)
+        objects = {"model": adapters(halved()), "own": object()}
+        whole = mesh_note(objects, {"model/a": torch.ones(4), "own/a": sharded})
+        few = mesh_note(objects, {"model/a": sharded})
+        more = mesh_note(
+            objects,
+            {
+                "model/a": sharded,
+                "model/b": sharded.redistribute(mesh, [torch.distributed.tensor.Replicate()]),
+            },
+        )
+    finally:
+        torch.distributed.destroy_process_group()
+    assert (whole[0], few[0]) == ("no mesh", "shards=1")
+    assert more == few != whole

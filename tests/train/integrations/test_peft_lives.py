@@ -166,6 +166,7 @@ def test_a_run_changes_its_form(runs: Runs) -> None:
     run = runs["fsdp-to-one-to-two"]
     assert run["statuses"] == [75, 75, 0], run["outputs"]
     assert [step for step, _, _ in steps(run)] == list(range(1, TOTAL + 1))
+    assert "was saved by 2 ranks (2), and 1 go on with it (no mesh)" in run["outputs"][1]
 
 
 def test_another_base_is_refused_and_the_run_is_left_as_it_was(runs: Runs) -> None:

@@ -20,7 +20,8 @@ from spotwatch.testing import MemoryStore
 from spotwatch.train.done.keeper import Bounds
 from spotwatch.train.done.log import Stored
 from spotwatch.train.done.reading import _outputs
-from spotwatch.train.done.work import Terms, Work
+from spotwatch.train.done.terms import Terms
+from spotwatch.train.done.work import Work
 from spotwatch.train.orders import Mark
 from spotwatch.train.store import Entry
 
@@ -279,7 +280,7 @@ class World(MemoryStore):
             work.add(item, {"item": item, "by": worker.name, "at": at})
         if work.taken:
             raise RunTaken("and there is no other share")
-        assert work.completed
+        assert work.offered.is_all_done
         assert work.finish(30.0)
         work.close("finished")
 

@@ -25,7 +25,8 @@ from spotwatch.train.done.reading import outputs
 from spotwatch.train.done.rows import Key
 from spotwatch.train.done.shelf import MOST_SHARES
 from spotwatch.train.done.teller import Teller
-from spotwatch.train.done.work import StoppedError, Terms, Work
+from spotwatch.train.done.terms import StoppedError, Terms
+from spotwatch.train.done.work import Work
 from spotwatch.train.lease.lease import boot_seconds
 from spotwatch.train.lease.owner import Owner
 from spotwatch.train.link import Link
@@ -40,6 +41,7 @@ NOT_DURABLE = 76
 TAKEN = 77
 _ENDINGS = {FINISHED: "finished", DURABLE: "stopped"}
 _LAST_SECONDS = 30.0
+_LEAST_SECONDS = 5.0
 _EXIT_SECONDS = 2.0
 _INSISTING_SECONDS = 2.0
 _RELEASE_SECONDS = 10.0
@@ -123,7 +125,8 @@ class DoneList:
     def exit_code(self) -> int:
         """Return 0 all done, 75 stopped and durable, 76 not durable, 77 another worker has taken the list.
 
-        75 too where the loop was left before its end; start the same command again.
+        75 too where the loop was left before its end, or an item was taken and not added; start the same
+        command again.
         """
         return NOT_DURABLE if self._exit_code is None else self._exit_code
 
@@ -140,7 +143,9 @@ class DoneList:
     ) -> Iterator[T]:
         """Yield each item that is not done, until all are, by this worker or by others.
 
-        An item that is taken and not added is offered again by the next start.
+        An item that is taken and not added is offered again by the next start, and the exit code is 75: to
+        pass over one for good, `add(key, None)`. With several shares each item must be added before the next
+        is taken.
 
         Args:
             items: or a function that returns an iterator over them; with several shares they are gone through
@@ -232,22 +237,31 @@ class DoneList:
         is_durable = self._work.finish(seconds)
         if is_durable:
             self._teller.answer(self._link.orders.mark())
-        self._exit_code = self._verdict(is_durable=is_durable, failed=kind is not None)
+        # What leaves after a stop without being an error of the program is how it obeys.
+        leaves = kind is None or (self._link.is_stopping and not issubclass(kind, Exception))
+        self._exit_code = self._verdict(is_durable=is_durable, failed=not leaves)
+        if (left := self._work.offered.left) and kind is None and not self._link.is_stopping:
+            log.warning(
+                "%d items were offered and not added: the next start offers them again; to pass over one for "
+                "good, add(key, None)",
+                left,
+            )
         phase = {FINISHED: "finished", DURABLE: "durable"}.get(self._exit_code, "failed")
         self._end(phase, "" if error is None else repr(error))
 
     def _verdict(self, *, is_durable: bool, failed: bool) -> int:
         if self._work.taken:
             return TAKEN
-        if not is_durable or (failed and not self._link.is_stopping):
+        if not is_durable or failed:
             return NOT_DURABLE
-        return FINISHED if self._work.completed == self._work.begun and not failed else DURABLE
+        return FINISHED if self._work.offered.is_all_done else DURABLE
 
     def _seconds_left(self) -> float:
         deadline = self._link.orders.deadline
         if deadline is None:
             return _LAST_SECONDS
-        return max((deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS, 0.0)
+        # However late it is: one try costs nothing that is not lost without it.
+        return max((deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS, _LEAST_SECONDS)
 
     def _end(self, phase: str, error: str = "") -> None:
         self._teller.say_last()
@@ -265,10 +279,17 @@ class DoneList:
     def _leave_if_told(self) -> None:
         if self._link.is_stopping:
             raise StoppedError
+        if self._is_inside and self._teller.is_asked and not self._work.unsaved:
+            self._teller.answer(self._teller.mark())  # it waits, and has nothing to save
 
     def _tell_waiting(self, why: str) -> None:
         self._link.heart.tell(phase="waiting" if why else "training", error=why[:500])
 
     def _expect_inside(self, call: str) -> None:
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                f"{call}() in a process that was forked inside `with`: nothing would come of it; return the "
+                "output to the process that has entered the DoneList, and add it there"
+            )
         if not self._is_inside:
             raise ConfigError(f"{call}() outside `with`: write `with done:` around the loop")

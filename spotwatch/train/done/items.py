@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The items of a batch: how often they can be gone through, and what their number says of their keys.
+"""The items of a batch: how often they can be gone through, which are out, what their number says of keys.
 
 It knows neither shares nor outputs.
 """
@@ -11,10 +11,75 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.done.rows import Key
 
 log = logging.getLogger("spotwatch.train")
 
 Items = Iterable[Any] | Callable[[], Iterable[Any]]
+
+
+class Offered:
+    """Which items a program has been given and has not added. `added` is for any thread."""
+
+    def __init__(self) -> None:
+        self._out: dict[Key, int] = {}
+        self._gathered: set[Key] = set()
+        self._latest: set[Key] = set()
+        self._left_off: list[Items] = []
+        self.number = 0
+        """How many times items were gone through."""
+
+    @property
+    def is_all_done(self) -> bool:
+        """Tell whether all were gone through to the end, and each item that was given is added."""
+        return not self._left_off and not self._out
+
+    @property
+    def left(self) -> int:
+        """Return how many are given and not added."""
+        return len(self._out)
+
+    def begin(self, items: Items) -> None:
+        """Go through items, from their beginning."""
+        self.end(items)
+        self._left_off.append(items)
+        self.number += 1
+        self.restart()
+
+    def end(self, items: Items) -> None:
+        """Note that these were gone through to the end; then it does not matter that they once were not."""
+        self._left_off = [one for one in self._left_off if not _are_same(one, items)]
+
+    def restart(self) -> None:
+        """Drop what was gathered."""
+        self._gathered = set()
+
+    def gather(self, key: Key) -> bool:
+        """Have a key among those that are given next; False: it is, or was given in this going through."""
+        if key in self._gathered or self._out.get(key) == self.number:
+            return False
+        self._gathered.add(key)
+        return True
+
+    def give(self) -> None:
+        """Note that what was gathered is given."""
+        self._latest, self._gathered = self._gathered, set()
+        for key in self._latest:
+            self._out[key] = self.number
+
+    def added(self, key: Key) -> None:
+        """Note that one is added."""
+        self._out.pop(key, None)
+
+    def is_behind(self, key: Key) -> bool:
+        """Tell whether others were given after this one, which is not added yet."""
+        return key in self._out and key not in self._latest
+
+    def forget(self, is_one: Callable[[Key], bool]) -> None:
+        """Drop what another does now."""
+        for key in list(self._out):
+            if is_one(key):
+                self._out.pop(key, None)
 
 
 def passes_over(items: Items, *, again: bool) -> Callable[[], Iterable[Any]]:
@@ -43,10 +108,8 @@ def warn_of_keys(seen: int, known: int, left: int) -> None:
     Args:
         seen: how many items there are.
         known: how many keys have an output.
-        left: how many items were offered and not added.
+        left: how many items are offered and not added.
     """
-    if left > 0:
-        log.warning("%d items were offered and not added: the next start offers them again", left)
     twice = seen - known - max(left, 0)
     if twice > 0:
         log.warning("at least %d of %d items had a key that another has, and were passed over", twice, seen)
@@ -56,3 +119,7 @@ def warn_of_keys(seen: int, known: int, left: int) -> None:
             "others under this run_id?",
             *(known - seen, seen),
         )
+
+
+def _are_same(one: Items, other: Items) -> bool:
+    return one is other or (isinstance(one, range) and isinstance(other, range) and one == other)

@@ -78,6 +78,8 @@ class Keeper:
         self._monotonic = monotonic
         self._sleep = sleep
         self._changed = threading.Condition()
+        self.tenure = object()
+        """Names the time with the present share."""
         self._append: Callable[[Sequence[bytes]], Stored] | None = None
         self._thread: threading.Thread | None = None
         self._is_over = False
@@ -97,50 +99,68 @@ class Keeper:
         self.lost: RunTaken | None = None
         """Set once another worker has the share: nothing is stored any more."""
 
+    def renew(self) -> object:
+        """Forget the share before, if there was one, and return what names the next tenure.
+
+        What is unsaved is dropped; what a save of an earlier tenure comes to, however late, does not count.
+        """
+        with self._changed:
+            self.tenure = tenure = object()
+            self._append, self._thread = None, None
+            self._lines, self._lines_bytes = [], 0
+            self._in_flight, self._in_flight_bytes = (), 0
+            self.unsaved = 0
+            self.lost, self._error, self._failures, self._again_at = None, None, 0, 0.0
+            self._changed.notify_all()
+        return tenure
+
     def begin(self, append: Callable[[Sequence[bytes]], Stored]) -> None:
-        """Begin with a share; nothing is unsaved.
+        """Begin with a share, after `renew`.
 
         Args:
             append: makes lines durable; after a failure it is given the same ones again.
         """
         with self._changed:
-            self._append = append
-            self._drop()
-            self.lost, self._error, self._failures, self._again_at = None, None, 0, 0.0
-        if self._thread is None:
-            self._is_over = False
-            thread = threading.Thread(target=self._run, name="spotwatch-done", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                # No thread is to be had, for lack of memory or by a limit: then items wait for each save.
-                if not self._is_told:
-                    log.warning("%s: items wait while finished ones are saved", error)
-                self._is_told = True
-            else:
-                self._thread = thread
+            self._append, self._is_over = append, False
+        # A thread for each tenure: the one before may hang in a request for a share that is lost.
+        args = (self.tenure,)
+        thread = threading.Thread(target=self._run, args=args, name="spotwatch-done", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # No thread is to be had, for lack of memory or by a limit: then items wait for each save.
+            if not self._is_told:
+                log.warning("%s: items wait while finished ones are saved", error)
+            self._is_told = True
+        else:
+            self._thread = thread
 
-    def lose(self, taken: RunTaken) -> None:
-        """Store nothing any more: another worker has the share. For any thread."""
+    def lose(self, tenure: object, taken: RunTaken) -> None:
+        """Store nothing any more: another worker has the share of this tenure. For any thread."""
         with self._changed:
-            self.lost = self.lost or taken
-            self._changed.notify_all()
+            if tenure is self.tenure:
+                self.lost = self.lost or taken
+                self._changed.notify_all()
 
-    def add(self, line: bytes) -> None:
-        """Take an item that is finished."""
+    def add(self, line: bytes, tenure: object) -> bool:
+        """Take an item that is finished; False: it is of an earlier tenure, and is not taken."""
         with self._changed:
+            if tenure is not self.tenure:
+                return False
             if self.lost is not None:
-                return
+                return True
             if not self._lines:
                 self._oldest_at = self._monotonic()
             self._lines.append(line)
             self._lines_bytes += len(line)
             self.unsaved += 1
-            # Time and orders the thread sees by itself.
-            if 2 * len(self._lines) >= self._bounds.items or self._lines_bytes >= _EARLY_BYTES:
+            # Time and a wish to save the thread sees by itself; with a stop each moment counts.
+            is_many = 2 * len(self._lines) >= self._bounds.items or self._lines_bytes >= _EARLY_BYTES
+            if is_many or self._ear.is_stopping:
                 self._changed.notify_all()
         if self._thread is None:
             self.work()
+        return True
 
     def make_room(self, items: int) -> bool:
         """Wait until so many items may begin; False: they may not, for a stop or another worker came.
@@ -196,40 +216,54 @@ class Keeper:
         if thread is not None:
             thread.join(timeout=1.0)
 
-    def work(self) -> None:
-        """Store what is due, once; failures are counted and told."""
+    def work(self, tenure: object | None = None) -> None:
+        """Store what is due, once; failures are counted and told.
+
+        Args:
+            tenure: whose lines; None: of the present one.
+        """
         with self._changed:
+            tenure = tenure or self.tenure
             append = self._append
-            if append is None or not self._is_due():
+            if append is None or tenure is not self.tenure or not self._is_due():
                 return
-        if not self._in_flight:
-            # Before the lines are taken: a wish that comes meanwhile may not be answered by them.
-            self._mark = self._ear.mark()
+        # Before the lines are taken: a wish that comes meanwhile may not be answered by them.
+        mark = self._ear.mark()
         with self._changed:
+            if tenure is not self.tenure:
+                return
             if not self._in_flight:
                 self._in_flight, self._lines = tuple(self._lines), []
                 self._in_flight_bytes, self._lines_bytes = self._lines_bytes, 0
-            lines, mark = self._in_flight, self._mark
-        assert mark is not None  # noqa: S101 - taken with the lines
-        if lines and not self._store(append, lines, mark):
+                self._mark = mark
+            lines, mark = self._in_flight, self._mark or mark
+        if lines and not self._store(tenure, append, lines, mark):
             return
-        if not self._ear.is_stopping and not self.lost:
+        if not self._ear.is_stopping and not self.lost and tenure is self.tenure:
             # A stop is answered at its end: an item is under way.
             self._ear.answer(mark)
 
-    def _store(self, append: Callable[[Sequence[bytes]], Stored], lines: Sequence[bytes], mark: Mark) -> bool:
+    def _store(
+        self,
+        tenure: object,
+        append: Callable[[Sequence[bytes]], Stored],
+        lines: Sequence[bytes],
+        mark: Mark,
+    ) -> bool:
         begun = self._monotonic()
         try:
             stored = append(lines)
         except RunTaken as error:
-            self.lose(error)
+            self.lose(tenure, error)
             return False
         except Exception as error:
             if not isinstance(error, StoreError):
                 log.exception("a save has failed in a way that was not foreseen")
-            self._fail(error)
+            self._fail(tenure, error)
             return False
         with self._changed:
+            if tenure is not self.tenure:
+                return False
             self.unsaved -= len(lines)
             self._in_flight, self._in_flight_bytes = (), 0
             self._failures, self._error = 0, None
@@ -237,8 +271,10 @@ class Keeper:
         self._ear.saved(mark, stored, len(lines), self._monotonic() - begun)
         return True
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, tenure: object, error: Exception) -> None:
         with self._changed:
+            if tenure is not self.tenure:
+                return
             self._failures += 1
             pause = pause_seconds(self._failures)
             self._again_at = self._monotonic() + pause
@@ -246,13 +282,13 @@ class Keeper:
             self._changed.notify_all()
         self._ear.failed(error, pause)
 
-    def _run(self) -> None:
-        while not self._is_over:
+    def _run(self, tenure: object) -> None:
+        while tenure is self.tenure and not self._is_over:
             with self._changed:
-                if not self._is_due():
+                if tenure is self.tenure and not self._is_due():
                     self._changed.wait(_TICK_SECONDS)
             if not self._is_over:
-                self.work()
+                self.work(tenure)
 
     def _is_due(self) -> bool:
         if self.lost is not None:
@@ -294,8 +330,3 @@ class Keeper:
             # Handlers of signals run between waits, so none is long.
             if not is_over():
                 self._changed.wait(_TICK_SECONDS)
-
-    def _drop(self) -> None:
-        self._lines, self._lines_bytes = [], 0
-        self._in_flight, self._in_flight_bytes = (), 0
-        self.unsaved = 0

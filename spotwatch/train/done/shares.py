@@ -63,7 +63,8 @@ class Shares:
         self._sleep = sleep
         self._places = [f"{folder(share, count)}/{LEASE}" for share in range(count)]
         self._watches: dict[int, Watch] = {}
-        self._on_lost = on_lost
+        self.on_lost = on_lost
+        """For the share that is taken next."""
         self._lease: Lease | None = None
 
     def take(
@@ -97,6 +98,11 @@ class Shares:
         """Return if the share is still this worker's; raise `RunTaken` or `StoreError` as `Lease` does."""
         if self._lease is not None:
             self._lease.assert_held()
+
+    def guard(self) -> Callable[[], None]:
+        """Return what asserts that this very share is held, whichever is taken later."""
+        lease = self._lease
+        return _pass if lease is None else lease.assert_held
 
     def release(self, ended: str) -> None:
         """Let others have the share at once; without one, do nothing.
@@ -135,7 +141,7 @@ class Shares:
             generation = lease.take(between, leave, watch)
         except _HeldError:
             return None
-        lease.on_lost = self._on_lost
+        lease.on_lost = self.on_lost
         lease.start()
         self._lease = lease
         del self._watches[share]
@@ -160,3 +166,7 @@ class Shares:
 
 def _do_nothing(taken: RunTaken) -> None:
     del taken
+
+
+def _pass() -> None:
+    pass

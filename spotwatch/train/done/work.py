@@ -7,19 +7,20 @@ It knows no daemon and no signals: whoever uses it says when to stop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.done import form
-from spotwatch.train.done.items import Items, passes_over, warn_of_keys
-from spotwatch.train.done.keeper import Bounds, Ear, Keeper
+from spotwatch.train.done.items import Items, Offered, passes_over, warn_of_keys
+from spotwatch.train.done.keeper import Ear, Keeper
 from spotwatch.train.done.log import ShareLog, Stored
 from spotwatch.train.done.rows import Key, checked_key, expect_kind, share_of, shown, to_line
 from spotwatch.train.done.shares import Shares
 from spotwatch.train.done.shelf import Shelf, folder, shelves
+from spotwatch.train.done.terms import StoppedError, Terms
 from spotwatch.train.lease.owner import Owner
 from spotwatch.train.registry.patience import patiently, waiting_with
 from spotwatch.train.store import Entry, Store
@@ -29,21 +30,10 @@ log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
 KeyOf = Callable[[Any], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How a worker works."""
-
-    bounds: Bounds
-    shares: int | None
-    """None: as many as the list has; 1 for one that begins."""
-    patience_seconds: float
-    lease_seconds: float
-    verify: bool
-    monotonic: Callable[[], float]
-    """It must count a suspended machine's sleep."""
-    sleep: Callable[[float], None]
+_IN_TURN = (
+    "with several shares each item, or list of `batches`, must be added before the next is taken, so nothing "
+    "may take ahead from todo(); or begin a list with shares=1"
+)
 
 
 class Work:
@@ -83,16 +73,15 @@ class Work:
         self._logs: list[ShareLog] = []
         self._shares: Shares | None = None
         self._share: int | None = None
-        self._added: list[Key] = []
-        """The last ones in this share by this worker, all that are not durable among them."""
+        self._stale: set[int] = set()
+        """Shares of which not all that is known is true: they are read again before they are worked on."""
         self._example: Key | None = None
         """Any key of the list: all are of one kind."""
-        self._offered = self._taken_in = self._seen = 0
+        self._seen = 0
+        self.offered = Offered()
         self.known = known
         self.taken = False
         """The only share is another worker's now."""
-        self.begun = self.completed = 0
-        """How many times items were gone through, and how many of these to the end."""
 
     @property
     def unsaved(self) -> int:
@@ -110,7 +99,8 @@ class Work:
         with self._waits():
             self._open()
         self.taken = False
-        self.begun = self.completed = 0
+        self.offered = Offered()
+        self._stale.clear()
 
     def _open(self) -> None:
         self._patiently(lambda: self._store.is_conditional)
@@ -134,13 +124,8 @@ class Work:
         self.known.clear()
         self._logs.clear()
         for share in range(shares):
-            one = ShareLog(
-                *(self._store, share, shares, self._owner.writer),
-                patience_seconds=self._terms.patience_seconds,
-                look=self._call_look,
-            )
-            self._logs.append(one)
-            self.known.update(one.load(found.get(folder(share, shares), Shelf()), verify=self._terms.verify))
+            self._logs.append(self._log(share))
+            self._load(share, found)
         self._shares = Shares(
             self._store,
             shares,
@@ -149,9 +134,20 @@ class Work:
             patience_seconds=self._terms.patience_seconds,
             monotonic=self._terms.monotonic,
             sleep=self._terms.sleep,
-            on_lost=self._keeper.lose,
+            on_lost=partial(self._keeper.lose, None),
         )
         self._example = next(iter(self.known), None)
+
+    def _log(self, share: int) -> ShareLog:
+        return ShareLog(
+            *(self._store, share, self._count, self._owner.writer),
+            patience_seconds=self._terms.patience_seconds,
+            look=self._call_look,
+        )
+
+    def _load(self, share: int, found: Mapping[str, Shelf]) -> None:
+        shelf = found.get(folder(share, self._count), Shelf())
+        self.known.update(self._logs[share].load(shelf, verify=self._terms.verify))
 
     def offer(self, items: Items, key_of: KeyOf | None, size: int) -> Iterator[list[Any]]:
         """Yield what is not done, in lists of `size` items at most, until all shares are done.
@@ -161,10 +157,9 @@ class Work:
             ConfigError: the items cannot be gone through again where that is needed, or a key is of no use.
         """
         begin = passes_over(items, again=self._count > 1)
-        self.begun += 1
-        number = self.begun
+        self.offered.begin(items)
+        number = self.offered.number
         self._leave("stopped")
-        self._offered = self._taken_in = 0
         passed: set[int] = set()
         while wanted := set(range(self._count)) - passed:
             if not self._take(wanted):
@@ -172,17 +167,17 @@ class Work:
             share = self._share
             assert share is not None  # noqa: S101 - taken
             for batch in self._batches(begin(), key_of, size):
-                self._offered += len(batch)
                 yield batch
-                if self.begun != number:
+                if self.offered.number != number:
                     raise ConfigError("todo() or batches() while another one is gone through: end that first")
             if self._has_passed(share):
                 passed.add(share)
             elif self._ear.is_stopping or self.taken:
                 return
+        left = self.offered.left
         known = len(self.known) if number == 1 else min(self._seen, len(self.known))
-        warn_of_keys(self._seen, known, self._offered - self._taken_in)
-        self.completed += 1
+        warn_of_keys(self._seen, known, left)
+        self.offered.end(items)
 
     def add(self, key: object, output: object) -> None:
         """Take the output of an item that was offered.
@@ -191,19 +186,19 @@ class Work:
             ConfigError: key or output is of no use, there is one already, or no share is held.
         """
         key = self._checked(key)
+        tenure = self._keeper.tenure
         if self._share is None:
             raise ConfigError(f"add({shown(key)}) outside the loop: add within `for item in done.todo(...)`")
         if key in self.known:
             raise ConfigError(f"key {shown(key)} has an output already; each key has one")
-        if self._count > 1 and share_of(key, self._count) != self._share:
-            raise ConfigError(f"key {shown(key)} was not offered to this worker: it is another share's")
+        if self._count > 1:
+            self._expect_in_turn(key)
         line = to_line(key, output)
         self.known.add(key)
-        self._taken_in += 1
-        self._added.append(key)
-        self._keeper.add(line)
-        if len(self._added) > 2 * self._terms.bounds.items:
-            del self._added[: len(self._added) - self._keeper.unsaved]
+        if not self._keeper.add(line, tenure):
+            self.known.discard(key)
+            raise ConfigError(f"key {shown(key)}: another share was begun meanwhile; {_IN_TURN}")
+        self.offered.added(key)
 
     def finish(self, seconds: float) -> bool:
         """Make durable what is finished, for so many seconds; tell whether nothing is left."""
@@ -218,32 +213,41 @@ class Work:
         if self._shares is not None:
             self._shares.release(ended)
 
+    def _expect_in_turn(self, key: Key) -> None:
+        if self.offered.is_behind(key):
+            raise ConfigError(f"key {shown(key)}: other items were taken since; {_IN_TURN}")
+        if share_of(key, self._count) != self._share:
+            raise ConfigError(f"key {shown(key)} was not offered to this worker: it is another share's")
+
     def _batches(self, items: Iterable[Any], key_of: KeyOf | None, size: int) -> Iterator[list[Any]]:
         batch: list[Any] = []
-        keys: set[Key] = set()
-        for item in self._undone(items, key_of, keys):
+        self.offered.restart()
+        for item in self._undone(items, key_of):
             batch.append(item)
             if len(batch) == size:
                 if not self._keeper.make_room(size):
                     return
+                self.offered.give()
                 yield batch
                 batch = []
-                keys.clear()
         if batch and not self._is_over and self._keeper.make_room(len(batch)):
+            self.offered.give()
             yield batch
 
-    def _undone(self, items: Iterable[Any], key_of: KeyOf | None, pending: set[Key]) -> Iterator[Any]:
+    def _undone(self, items: Iterable[Any], key_of: KeyOf | None) -> Iterator[Any]:
         self._seen = 0
         for item in items:
             if self._is_over:
                 return
             self._seen += 1
             key = self._checked(item if key_of is None else key_of(item))
-            if key in self.known or key in pending:
+            if key in self.known:
                 continue
-            if self._count == 1 or share_of(key, self._count) == self._share:
-                pending.add(key)
+            if self._is_of(key, self._share) and self.offered.gather(key):
                 yield item
+
+    def _is_of(self, key: Key, share: int | None) -> bool:
+        return self._count == 1 or share_of(key, self._count) == share
 
     @property
     def _is_over(self) -> bool:
@@ -260,13 +264,15 @@ class Work:
 
     def _take(self, wanted: set[int]) -> bool:
         assert self._shares is not None  # noqa: S101 - opened
-        if self._ear.is_stopping:
+        if self._ear.is_stopping or self.taken or self._share is not None:
             return False
+        # A loss is one of this tenure from its first moment on, and none of a later one.
+        self._shares.on_lost = partial(self._keeper.lose, self._keeper.renew())
         try:
             with self._waits():
                 share, generation = self._shares.take(wanted, self._look, self._waiting)
                 self._waiting("")
-                self.known.update(self._logs[share].take_over(generation))
+                self._take_over(share, generation)
         except StoppedError:
             self._shares.release("stopped")
             return False
@@ -274,17 +280,16 @@ class Work:
             self._shares.release("failed")
             raise
         self._share = share
-        self._added.clear()
-        self._keeper.begin(self._append)
+        self._keeper.begin(partial(_append, self._logs[share], self._shares.guard()))
         return True
 
-    def _append(self, lines: Any) -> Stored:
-        assert self._share is not None  # noqa: S101 - begun
-        assert self._shares is not None  # noqa: S101 - as above
-        self._shares.assert_held()
-        stored = self._logs[self._share].append(lines)
-        self._logs[self._share].write_indexes()
-        return stored
+    def _take_over(self, share: int, generation: int) -> None:
+        if share in self._stale:
+            self._logs[share] = self._log(share)
+            self._load(share, shelves(self._patiently(lambda: list(self._store.list()))))
+        self._stale.add(share)  # until all of it is read
+        self.known.update(self._logs[share].take_over(generation))
+        self._stale.discard(share)
 
     def _has_passed(self, share: int) -> bool:
         """Leave a share whose items were all offered; False: we leave it for another reason."""
@@ -297,8 +302,6 @@ class Work:
         log.warning("share %d of %d: %s", share + 1, self._count, self._keeper.lost)
         self.taken = self._count == 1
         if not self.taken:
-            # Whoever has the share now does these again.
-            self.known.difference_update(self._added[len(self._added) - self._keeper.unsaved :])
             self._leave("failed")
         return False
 
@@ -307,8 +310,16 @@ class Work:
             if not self._keeper.drain() and self._keeper.lost is None:
                 return
             assert self._shares is not None  # noqa: S101 - it has one
+            if self._keeper.lost is not None:
+                self._forget(self._share)
             self._shares.release(ended)
             self._share = None
+
+    def _forget(self, share: int) -> None:
+        # What was unsaved or added since is thrown away: what is done only the store knows.
+        self._stale.add(share)
+        self.known.difference_update([key for key in self.known if self._is_of(key, share)])
+        self.offered.forget(lambda key: self._is_of(key, share))
 
     @contextmanager
     def _waits(self) -> Iterator[None]:
@@ -322,8 +333,11 @@ class Work:
         return patiently(call, self._terms.patience_seconds, waiting_with(self._look))
 
 
-class StoppedError(Exception):
-    """A stop came while something was waited for."""
+def _append(share_log: ShareLog, assert_held: Callable[[], None], lines: Sequence[bytes]) -> Stored:
+    assert_held()
+    stored = share_log.append(lines)
+    share_log.write_indexes()
+    return stored
 
 
 def _do_nothing() -> None:

@@ -134,6 +134,7 @@ class Fit:
         self._chance = rng.capture()
         trainer.num_sanity_val_steps = 0
         lightning_state.warn_of_missing_files(trainer)
+        state.switches.restore_model(self._resumed["switches"])
         at = At(self._resumed["at"])
         state.at = at
         if at in (At.EPOCH, At.END):
@@ -177,6 +178,9 @@ class Fit:
             self._put_limits_back()
             self._trainer.should_stop = self._resumed["should_stop"]
         self._run_start()
+        if self._resumed is not None:
+            # GradientAccumulationScheduler refuses at the start what it sets later; others freeze there.
+            self._state_of().switches.restore(self._resumed["switches"])
 
     def _on_epoch_start(self) -> None:
         resumed = self._resumed

@@ -19,6 +19,7 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations import lightning_values
 from spotwatch.train.integrations.lightning_loader import Source
+from spotwatch.train.integrations.lightning_switches import Switches
 from spotwatch.train.state import encoding, rng
 from spotwatch.train.state.found import Found
 
@@ -51,6 +52,7 @@ class TrainerState:
         self._package = package
         self._has_hooks = _has_hooks(trainer, package)
         self._unkept: set[str] = set()
+        self.switches = Switches(trainer)
         self.at = At.EPOCH
         self.evaluated: list[bool] = []
         """Of which loaders of evaluations workers live on."""
@@ -106,6 +108,7 @@ class TrainerState:
         return {
             "at": self.at.value,
             "values": lightning_values.capture(trainer),
+            "switches": self.switches.state(),
             "sources": [source.state(ahead) for source in sources],
             "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),

@@ -64,6 +64,7 @@ HALVES: dict[str, Any] = {
 }
 STEPS: dict[str, Any] = {"trainer": {"max_steps": 10, "max_epochs": -1, "val_check_interval": 2}}
 WATCHED: dict[str, Any] = {"plateau": "val", "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
+SCHEDULED: dict[str, Any] = {"accumulates": {"0": 2, "1": 4}, "samples": 40}
 EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
     ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
@@ -86,6 +87,10 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
         for by in ("val", "loss_epoch")
         for place, step in (("step", 8), ("validation", 12), ("batch", 12))
     ],
+    *[(f"thawed layers: {step}", {"thaws": True}, "step", step, "term") for step in (2, 8)],
+    ("thawed layers: evaluation", {"thaws": True}, "validation", 12, "term"),
+    *[(f"scheduled accumulation: {step}", SCHEDULED, "step", step, "term") for step in (2, 6)],
+    ("scheduled accumulation: evaluation", SCHEDULED, "validation", 8, "term"),
     ("optimization by hand, two optimizers", {"manual": True, "hooks": True}, "step", 4, "term"),
     ("averaged weights", {"ema": True}, "step", 8, "term"),
     ("averaged weights: evaluation", {"ema": True}, "validation", 12, "term"),

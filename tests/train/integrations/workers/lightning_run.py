@@ -33,6 +33,7 @@ from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
+from tests.train.integrations.workers.lightning_callbacks import accumulating, finetuning
 from tests.train.integrations.workers.lightning_data import Noisy, loader
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
@@ -156,7 +157,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
                 say_quietly(loaded=sorted(checkpoint))
 
         def configure_optimizers(self) -> Any:
-            one = torch.optim.AdamW(self.parameters(), lr=0.01)
+            one = torch.optim.AdamW(filter(lambda one: one.requires_grad, self.parameters()), lr=0.01)
             if case.get("manual"):
                 return [one, torch.optim.SGD(self.layers[0].parameters(), lr=0.001)]
             if case.get("plateau"):
@@ -198,6 +199,10 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         callbacks.append(pl.callbacks.EarlyStopping("val", patience=1, min_delta=0.3))
     if case.get("ema"):
         callbacks.append(pl.callbacks.EMAWeightAveraging(decay=0.9))
+    if case.get("thaws"):
+        callbacks.append(finetuning(pl))
+    if case.get("accumulates"):
+        callbacks.append(accumulating(pl, case["accumulates"]))
     if case.get("saves"):
         folder = f"{store}-files-{case['life']}" if case["saves"] == "own" else f"{store}-files"
         callbacks.append(pl.callbacks.ModelCheckpoint(folder, monitor="val", save_top_k=2, save_last=True))

@@ -32,7 +32,8 @@ class Evaluations:
 
     def begin(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Let saves hold the state of before the first one until it ends, and return its iterator."""
-        if not self._open and not self.is_broken and (self._chance is None or self._places != self._now()):
+        if not self._open and (self._chance is None or self._places != self._now()):
+            self._thaw()
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)

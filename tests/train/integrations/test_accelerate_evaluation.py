@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ def left_of(base: Path, environ: dict[str, str]) -> tuple[int, int, int, bool]:
     forget()
     again = Evaluating(base, environ)
     with again.run as run:
-        is_first = run.evaluates_first
-        return run.steps, len(list(again.loader)), len(list(again.evaluation)), is_first
+        is_first, steps = run.evaluates_first, run.steps
+        left = len(list(again.loader)), len(list(again.evaluation))
+    return steps, *left, is_first
 
 
 def test_an_evaluation_that_was_left_early_and_is_still_held_is_over_at_the_next_step(
@@ -81,15 +83,15 @@ def test_an_evaluation_that_is_still_held_does_not_hold_the_end_of_the_run(
     program = Evaluating(tmp_path, environ)
     with program.run as run:
         run.step()
-        held = run.evaluate(program.evaluation)
-        next(held)
+        held = [run.evaluate(program.evaluation)]
+        next(held[0])
         assert len(list(program.loader)) == 4
     assert program.loader.iteration == 1
     forget()
     again = Evaluating(tmp_path, environ)
     with again.run:
         assert again.loader.iteration == 1
-    held.close()
+    held.clear()
 
 
 def test_a_step_inside_an_evaluation_ends_it_with_words(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -187,8 +189,9 @@ def test_a_run_that_ends_with_gradients_left_over_is_finished(
     assert program.ck.exit_code == 0
 
 
+@pytest.mark.parametrize("is_told_before", [False, True])
 def test_training_between_two_evaluations_makes_a_new_beginning(
-    tmp_path: Path, environ: dict[str, str]
+    tmp_path: Path, environ: dict[str, str], *, is_told_before: bool
 ) -> None:
     """A batch that was taken since the first one, before `run.step()`, is not taken again."""
     program = Evaluating(tmp_path, environ)
@@ -196,7 +199,10 @@ def test_training_between_two_evaluations_makes_a_new_beginning(
     def train() -> None:
         with program.run as run:
             run.step()
-            list(run.evaluate(program.evaluation))
+            if is_told_before:
+                signal.raise_signal(signal.SIGTERM)
+            with suppress(BaseException):
+                list(run.evaluate(program.evaluation))
             for (batch,) in program.loader:
                 program.train(batch)
                 signal.raise_signal(signal.SIGTERM)
@@ -206,3 +212,21 @@ def test_training_between_two_evaluations_makes_a_new_beginning(
         train()
     assert left.value.code == 75
     assert left_of(tmp_path, environ) == (1, 3, 3, True)
+
+
+def test_two_evaluations_at_once_are_broken_off_to_before_both(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """The second begins where the first has taken a batch already, which is not what is saved."""
+    program = Evaluating(tmp_path, environ)
+
+    def evaluate() -> None:
+        with program.run as run:
+            run.step()
+            for _ in zip(run.evaluate(program.loader), run.evaluate(program.evaluation), strict=False):
+                signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as left:
+        evaluate()
+    assert left.value.code == 75
+    assert left_of(tmp_path, environ) == (1, 4, 3, True)

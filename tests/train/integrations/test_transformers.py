@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -43,7 +44,11 @@ def _cases() -> list[dict[str, Any]]:
             "args": _TWO_EPOCHS | {"eval_strategy": "epoch"},
             "lives": [PLAIN, at(11), at(2, within="eval"), at(11), {}],
         },
-        {"name": "last", "args": _TWO_EPOCHS, "lives": [PLAIN, at(_BATCHES), {}]},
+        {
+            "name": "last",
+            "args": _TWO_EPOCHS | {"logging_strategy": "epoch"},
+            "lives": [PLAIN, at(11), at(11), {}],
+        },
         {"name": "returns", "args": _TWO_EPOCHS, "options": {"exits": False}, "lives": [PLAIN, at(7), {}]},
         {
             "name": "longer",
@@ -102,6 +107,12 @@ def test_a_finished_run_goes_on_when_more_steps_are_wanted(noted: Noted) -> None
     whole, first, second = (noted.steps("longer", "train", life=life) for life in range(3))
     assert first | second == whole
     assert noted.exits("longer") == [0, 0]
+
+
+def test_a_durable_stop_is_no_error(noted: Noted) -> None:
+    """After a stop the status names its phase and exit code, and no error."""
+    status = json.loads((noted.base / "store/stopped/runtime-1/status/run.json").read_text())
+    assert (status["phase"], status["exit_code"], status["error"]) == ("durable", 75, "")
 
 
 def test_nothing_is_left_outside_the_store(noted: Noted) -> None:

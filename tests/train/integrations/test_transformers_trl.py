@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRL's SFTTrainer with the same callback, whole and with an adapter."""
+"""TRL's SFTTrainer and DPOTrainer with the same callback, whole and with an adapter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.train.integrations.transformers_rows import PLAIN, Noted, at, run
 from tests.train.launching import LAUNCH_SECONDS
 
-pytest.importorskip("trl", reason="the SFTTrainer of TRL is what is tried here")
+pytest.importorskip("trl", reason="the trainers of TRL are what is tried here")
 pytest.importorskip("peft", reason="and an adapter of PEFT in it")
 
 pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
@@ -20,6 +20,7 @@ _ARGS = {"num_train_epochs": 2, "eval_strategy": "steps", "eval_steps": 2}
 _CASES: list[dict[str, Any]] = [
     {"name": "sft", "kind": "sft", "args": _ARGS, "lives": [PLAIN, at(7), at(5), at(5, within="eval"), {}]},
     {"name": "lora", "kind": "sft", "lora": True, "args": _ARGS, "lives": [PLAIN, at(7), {}]},
+    {"name": "dpo", "kind": "dpo", "args": {"num_train_epochs": 2}, "lives": [PLAIN, at(7), at(7), {}]},
 ]
 
 
@@ -29,9 +30,9 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
     return run(tmp_path_factory.mktemp("transformers"), _CASES)
 
 
-@pytest.mark.parametrize("case", ["sft", "lora"])
+@pytest.mark.parametrize("case", ["sft", "lora", "dpo"])
 def test_a_training_of_trl_is_one_training(noted: Noted, case: str) -> None:
-    """Losses, logs and TRL's own averages over logging intervals are those of an uninterrupted one."""
+    """Losses, logs and TRL's averages are those of an uninterrupted one, a moved reference model too."""
     noted.assert_same(case)
     assert set(noted.exits(case)[:-1]) == {75}
 

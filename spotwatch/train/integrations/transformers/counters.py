@@ -45,6 +45,8 @@ class Counters:
         self.phase = START
         self.evaluations = 0
         """How many evaluations were finished, in all lives."""
+        self.last: tuple[Any, Any] = (None, None)
+        """Gradient norm and learning rate of the last step of this epoch: its end logs them again."""
         self.seconds_before = 0.0
         """How long earlier lives have trained."""
         self.restored: dict[str, Any] | None = None
@@ -61,6 +63,7 @@ class Counters:
         self.restored = state
         self.phase, self.evaluations = state["phase"], state["evaluations"]
         self.seconds_before = state["seconds"]
+        self.last = state["last"][0], state["last"][1]
         for name, value in state["state"].items():
             setattr(trainer.state, name, value)
         best = trainer.state.best_model_checkpoint
@@ -113,6 +116,7 @@ class Counters:
         return {
             "phase": self.phase,
             "evaluations": self.evaluations,
+            "last": plain(self.last),
             "fits": _fitting(trainer.args),
             "state": {name: plain(getattr(trainer.state, name)) for name in _COUNTED},
             "max_steps": trainer.state.max_steps,

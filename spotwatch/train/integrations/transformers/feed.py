@@ -42,6 +42,7 @@ class Feed:
         self._stays: dict[str, Any] | None = None
         self._open: Callable[[], Iterator[Any]] | None = None
         self._source: Iterator[Any] | None = None
+        self._length: list[int | None] = [None, None]
         self.epoch = 0
         self.taken = 0
         """How many batches of this epoch training has had."""
@@ -57,6 +58,7 @@ class Feed:
         return {
             "epoch": self.epoch,
             "taken": self.taken,
+            "length": self._length,
             "begun": self._begun,
             "ahead": ahead,
             "is_over": is_over,
@@ -105,7 +107,7 @@ class Feed:
     def _enter(self, epoch: int, taken: int, loader: Any, begun: Chance) -> None:
         self._each = _made_for_each(loader)
         self.epoch, self.taken, self._fetched = epoch, taken, taken * self._each
-        self._begun, self._serves = begun, loader
+        self._begun, self._serves, self._length = begun, loader, _length(loader)
         self._heard.clear()
         self._ahead.clear()
         self._open = self._source = self._stays = None
@@ -127,14 +129,9 @@ class Feed:
         from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
 
         source: Any = skip_first_batches(loader, self.taken)
-        for sampler in (source.batch_sampler, source.sampler):
-            if type(sampler).__name__ == "SkipBatchSampler":
-                sampler.batch_sampler = _Noticed(sampler.batch_sampler, self.taken, self._put_back)
-                return source
-        raise ConfigError(
-            f"a {type(loader).__name__} whose batches cannot be passed over: let get_train_dataloader() "
-            f"return a DataLoader, or what accelerator.prepare makes of one"
-        )
+        sampler = _skipping(source)
+        sampler.batch_sampler = _Noticed(sampler.batch_sampler, self.taken, self._put_back)
+        return source
 
     def _put_back(self) -> None:
         if self._ahead:
@@ -198,6 +195,57 @@ class _Noticed:
         return getattr(self._batches, name)
 
 
+def expect_passable(loader: Any) -> None:
+    """Refuse a loader of which no later life could pass over the batches that were trained.
+
+    Raises:
+        ConfigError: it is no DataLoader, or one that makes its batches in a way of its own.
+    """
+    from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
+    from torch.utils.data import DataLoader  # noqa: PLC0415 - only a trainer has it
+
+    # What passes over batches is made anew, of torch's or Accelerate's kind: a subclass's own would be lost.
+    kind = type(loader).__iter__.__module__.partition(".")[0] if isinstance(loader, DataLoader) else ""
+    if kind in ("torch", "accelerate"):
+        if _is_stream(loader):
+            return
+        sampler = _skipping(skip_first_batches(loader, 1))
+        if sampler is not None and sampler.batch_sampler is not None:
+            return
+    raise ConfigError(
+        f"get_train_dataloader() returns a {type(loader).__name__} whose batches cannot be passed over, so "
+        f"an interrupted epoch could not be gone on with: return torch's DataLoader with a batch_size or a "
+        f"batch_sampler, or what accelerator.prepare makes of one, and do the rest in its dataset or "
+        f"collate_fn; or set ignore_data_skip=True to begin such an epoch's data anew"
+    )
+
+
+def expect_same(place: dict[str, Any], loader: Any, *, ignores: bool) -> None:
+    """Refuse to go on within an epoch with another one.
+
+    Args:
+        place: what `Feed.state_dict` returned.
+        loader: to go on with.
+        ignores: the epoch's data is begun anew, whatever was taken.
+
+    Raises:
+        ConfigError: it has more or fewer batches or samples.
+    """
+    was, now = place["length"], _length(loader)
+    if was != now and not ignores:
+        raise ConfigError(
+            f"the run was stopped within an epoch of {was[0]} batches of {was[1]} samples, and there are "
+            f"{now[0]} of {now[1]} now: train with the same dataset until that epoch's end, or set "
+            f"ignore_data_skip=True to begin the epoch's data anew"
+        )
+
+
+def is_other_epoch(place: dict[str, Any], loader: Any) -> bool:
+    """Tell whether all of its epoch was taken, of another number of batches than this loader has."""
+    length = place["length"][0]
+    return length not in (None, _length(loader)[0]) and bool(place["taken"] >= length)
+
+
 def keep_seed(loader: Any) -> None:
     """Have a loader whose workers stay, and were started in an earlier life, draw no seed for them again."""
     base = getattr(loader, "base_dataloader", None)
@@ -229,10 +277,24 @@ def _no_seed_twice(base: Any) -> Iterator[None]:
         base.generator = own
 
 
+def _skipping(source: Any) -> Any:
+    """Return the sampler that passes over batches in what `skip_first_batches` returned; None without one."""
+    samplers = (source.batch_sampler, source.sampler)
+    return next((one for one in samplers if type(one).__name__ == "SkipBatchSampler"), None)
+
+
 def _is_stream(loader: Any) -> bool:
     from torch.utils.data import IterableDataset  # noqa: PLC0415 - only a trainer has it
 
     return isinstance(loader.dataset, IterableDataset)
+
+
+def _length(loader: Any) -> list[int | None]:
+    """Return how many batches and samples it has; None where it does not know."""
+    from transformers.trainer_utils import has_length  # noqa: PLC0415 - a Trainer's loader is here
+
+    things: list[Any] = [loader, getattr(loader, "dataset", None)]
+    return [len(one) if has_length(one) else None for one in things]
 
 
 def _made_for_each(loader: Any) -> int:

@@ -14,6 +14,9 @@ from spotwatch.errors import ConfigError
 
 log = logging.getLogger("spotwatch.train")
 
+_HOLDING_WEIGHTS = {"BEMACallback", "PEFTAdapterEMACallback"}
+"""Callbacks of TRL (1.16) that average weights into tensors of their own."""
+
 
 def refuse(trainer: Any, trial: object) -> None:
     """Refuse what does not fit, all at once, before anything is trained.
@@ -38,6 +41,11 @@ def refuse(trainer: Any, trial: object) -> None:
         )
     if trial is not None or trainer.hp_search_backend is not None:
         problems.append("a hyperparameter search is many runs: give each a Trainer and a run_id of its own")
+    problems += [
+        f"{type(callback).__name__} averages weights that no save would hold: train without it"
+        for callback in trainer.callback_handler.callbacks
+        if _HOLDING_WEIGHTS & {kind.__name__ for kind in type(callback).__mro__}
+    ]
     if problems:
         raise ConfigError(*problems)
 

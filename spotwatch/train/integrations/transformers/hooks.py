@@ -40,6 +40,7 @@ PRIVATE = {
     ),
     "_maybe_log_save_evaluate": (
         *("tr_loss", "grad_norm", "model", "trial", "epoch", "ignore_keys_for_eval", "start_time"),
+        "learning_rate",
     ),
     "_evaluate": ("trial", "ignore_keys_for_eval", "skip_scheduler"),
     "_load_rng_state": ("checkpoint",),

@@ -7,16 +7,16 @@ is saved are tracked objects, `counters` and the place in the data among them.
 
 from __future__ import annotations
 
+import functools
 import logging
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
-from spotwatch.train.integrations.transformers import chance, counters, feed, fit, hooks
+from spotwatch.train.integrations.transformers import chance, counters, feed, fit, hooks, parts
 from spotwatch.train.loop import Health
 
 log = logging.getLogger("spotwatch.train")
@@ -103,12 +103,11 @@ class Session:
             )
         self._is_used = True
         try:
-            with self._stack:
+            with self._stack, suppress(_Left):
                 return original(self._folder(resume_from_checkpoint), trial, *args, **kwargs)
-        except _Left:
-            self._close_loggers()
         finally:
             self._is_inside = False
+        self._close_loggers()
         if self._exits:
             raise SystemExit(self._ck.exit_code)
         from transformers.trainer_utils import TrainOutput  # noqa: PLC0415 - a Trainer of it is here
@@ -130,13 +129,9 @@ class Session:
         first, passed = original(max_steps, updates, epochs, folder, trial)
         # The optimizer is made now, so that all is there to be restored before the Trainer counts its epochs.
         self._prepared = trainer._prepare_for_training(max_steps, self._loader, folder)  # noqa: SLF001 - `hooks`
-        self._ck.track(
-            model=_tracked(trainer.model),
-            optimizer=getattr(trainer.optimizer, "optimizer", trainer.optimizer),
-            scheduler=trainer.lr_scheduler,
-            scaler=getattr(trainer.accelerator, "scaler", None),
-            trainer=self._counters,
-        )
+        if not trainer.args.ignore_data_skip:
+            feed.expect_passable(self._prepared[1])
+        self._ck.track(**parts.parts(trainer), trainer=self._counters)
         self._resume(folder)
         saved = self._counters.restored
         if saved is None:
@@ -181,16 +176,16 @@ class Session:
         if place is None:
             is_wound = its["resume_from_checkpoint"] is not None and its["epoch"] == its["epochs_trained"]
             self._feed.begin(its["epoch"], loader, its["steps_trained_in_current_epoch"] if is_wound else 0)
-            self._counters.phase = counters.TRAINING
+            self._counters.phase, self._counters.last = counters.TRAINING, (None, None)
             original(**its)
             return
         self._counters.put_flags_back()
         self._feed.stay(place, loader)
         if self._counters.phase in (counters.STEP_ENDS, counters.EPOCH_ENDS):
             self._epoch_ends = self._counters.phase == counters.EPOCH_ENDS
-            names = ("model", "trial", "epoch", "ignore_keys_for_eval", "start_time")
+            rest = [its[name] for name in ("model", "trial", "epoch", "ignore_keys_for_eval", "start_time")]
             loss = self.trainer._tr_loss  # noqa: SLF001 - has no public name
-            self.trainer._maybe_log_save_evaluate(loss, None, **{name: its[name] for name in names})  # noqa: SLF001 - `hooks`
+            self.trainer._maybe_log_save_evaluate(loss, None, *rest)  # noqa: SLF001 - `hooks`
         if self._counters.phase != counters.EPOCH_DONE:
             self._go_on_in_epoch(original, its, place)
 
@@ -234,13 +229,19 @@ class Session:
         if checkpoint != _OURS:
             original(checkpoint)
 
-    def _on_maybe_log_save_evaluate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def _on_maybe_log_save_evaluate(
+        self, original: Callable[..., Any], loss: Any, norm: Any, *args: Any, learning_rate: Any = None
+    ) -> None:
+        if learning_rate is None:
+            norm, learning_rate = self._counters.last  # this life has made no step of this epoch
+        self._counters.last = (norm, learning_rate)
+        original = functools.partial(original, loss, norm, *args, learning_rate=learning_rate)
         if not self._is_inside:
-            original(*args, **kwargs)
+            original()
             return
         ends, self._epoch_ends = self._epoch_ends, False
         self._counters.phase = counters.EPOCH_ENDS if ends else counters.STEP_ENDS
-        original(*args, **kwargs)
+        original()
         self._counters.phase = counters.EPOCH_DONE if ends else counters.TRAINING
         self._step()
 
@@ -294,12 +295,16 @@ class Session:
         self._place = place = saved["place"]
         if self._counters.phase == counters.EPOCH_DONE and not control.should_training_stop:
             was_cut = saved["control"]["should_training_stop"]
-            if not was_cut or -(-place["taken"] // args.gradient_accumulation_steps) >= updates:
+            is_all = -(-place["taken"] // args.gradient_accumulation_steps) >= updates
+            if not was_cut or is_all or feed.is_other_epoch(place, self._prepared[1]):
                 self._place = None
                 return place["epoch"] + 1, 0
             self._counters.phase = (
                 counters.TRAINING
             )  # the run was over within it, and is to take more steps now
+        is_over = control.should_training_stop or control.should_epoch_stop
+        if self._counters.phase in (counters.TRAINING, counters.STEP_ENDS) and not is_over:
+            feed.expect_same(place, self._prepared[1], ignores=args.ignore_data_skip)
         return place["epoch"], place["taken"]
 
     def _folder(self, wanted: Any) -> str | None:
@@ -332,13 +337,3 @@ class Session:
                     model=trainer.model,
                     processing_class=trainer.processing_class,
                 )
-
-
-def _tracked(model: Any) -> Any:
-    """Return what is to be saved of a model: of one with adapters, these alone."""
-    peft = sys.modules.get("peft")
-    if peft is None or not isinstance(model, peft.PeftModel):
-        return model
-    from spotwatch.train.integrations.peft import adapters  # noqa: PLC0415 - only for a model of peft's
-
-    return adapters(model)

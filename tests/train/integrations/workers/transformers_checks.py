@@ -29,6 +29,7 @@ from spotwatch.train.integrations.transformers import SpotwatchCallback, hooks
 from spotwatch.train.integrations.transformers.counters import plain
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
+from tests.train.integrations.workers.transformers_data import averaged, other_data, own_loaders
 from tests.train.integrations.workers.transformers_world import Rows, be_quiet, collate
 
 
@@ -44,17 +45,18 @@ class Bench:
         return SpotwatchCallback(self.ck, **options)
 
     def trainer(self, *callbacks: Any, **given: Any) -> Trainer:
-        """Make a small Trainer."""
+        """Make a small Trainer; `of` is its class, `count` how many sentences it trains on."""
         set_seed(3)
+        of, count = given.pop("of", Trainer), given.pop("count", 22)
         config = {"vocab_size": 32, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
         arguments = {"max_steps": 2, "save_strategy": "no", "per_device_train_batch_size": 2} | given
-        return Trainer(
+        return of(
             GPT2LMHeadModel(GPT2Config(**config, bos_token_id=0, eos_token_id=0)),
             TrainingArguments(
                 output_dir=str(self.base / "own"), use_cpu=True, report_to=[], disable_tqdm=True, **arguments
             ),
             data_collator=lambda batch: collate(batch, noise=False),
-            train_dataset=Rows(22, noise=False),
+            train_dataset=Rows(count, noise=False),
             eval_dataset=Rows(6, noise=False),
             callbacks=list(callbacks),
         )
@@ -287,6 +289,7 @@ CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(added_only, attached, two_callbacks, two_trainers, no_checkpointer, trained_twice, batch_size_found),
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
     *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
+    *(own_loaders, averaged, other_data),
 )
 
 

@@ -201,6 +201,10 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
         from tests.train.integrations.workers.transformers_sft import make_sft  # noqa: PLC0415 - TRL takes long
 
         trainer = make_sft(model, given, callbacks, lora=case.get("lora", False))
+    elif case.get("kind") == "dpo":
+        from tests.train.integrations.workers.transformers_sft import make_dpo  # noqa: PLC0415 - as above
+
+        trainer = make_dpo(model, given, callbacks)
     else:
         count, noise = data.get("count", 22), data.get("noise", False)
         trainer = Noted(

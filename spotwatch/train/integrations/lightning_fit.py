@@ -17,7 +17,7 @@ from spotwatch.train.checkpointer import FINISHED, Checkpointer
 from spotwatch.train.integrations import lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
-from spotwatch.train.integrations.lightning_loader import Source, shield
+from spotwatch.train.integrations.lightning_loader import Source, resume_all, shield
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.state import rng
 
@@ -134,7 +134,9 @@ class Fit:
         self._chance = rng.capture()
         trainer.num_sanity_val_steps = 0
         lightning_state.warn_of_missing_files(trainer)
+        # It may be that nothing is left to do, and then they are looked at after fit.
         state.switches.restore_model(self._resumed["switches"])
+        lightning_values.restore_logged(trainer, self._resumed["values"])
         at = At(self._resumed["at"])
         state.at = at
         if at in (At.EPOCH, At.END):
@@ -167,8 +169,7 @@ class Fit:
         combined._flattened = [one if isinstance(one, Source) else Source(one) for one in combined.flattened]
         resumed = self._resumed
         if resumed is not None and resumed["at"] in (At.BATCH, At.EVALUATION):
-            for source, state in zip(combined.flattened, resumed["sources"], strict=True):
-                source.resume(state)
+            resume_all(combined.flattened, resumed["sources"])
         elif resumed is not None:
             for source, state in zip(combined.flattened, resumed["sources"], strict=False):
                 source.begin_epoch(state)
@@ -253,6 +254,9 @@ class Fit:
             self._leave()
 
     def _on_run_end(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            self._put_values_back(resumed)  # no epoch was left
         self._run_end()
         if self._is_inside:
             self._state_of().at = At.END

@@ -133,9 +133,9 @@ class Source:
         """
         self._settle()
         now = Chance.now(self.loader)
-        taken = max(self._taken - ahead, 0)
+        taken, size = max(self._taken - ahead, 0), _size(self.loader)
         if self.is_stateful:
-            return {"own": self.loader.state_dict(), "now": now.to_plain(), "taken": taken}
+            return {"own": self.loader.state_dict(), "now": now.to_plain(), "taken": taken, "size": size}
         begun, first = self._begun or now, self._first or now
         return {
             "own": None,
@@ -144,14 +144,26 @@ class Source:
             "first": first.to_plain(),
             "again": self._again,
             "taken": taken,
+            "size": size,
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on where `state` was taken."""
+        """Let the next iteration go on where `state` was taken.
+
+        Raises:
+            ConfigError: this loader is another one.
+        """
         if (state["own"] is not None) != self.is_stateful:
             raise ConfigError(
                 f"the checkpoint was made in the middle of an epoch of another kind of loader than this "
                 f"{type(self.loader).__name__}: give the same, or go on from the end of an epoch"
+            )
+        size = _size(self.loader)
+        if size != state["size"]:
+            raise ConfigError(
+                f"the checkpoint was made in the middle of an epoch whose loader had {state['size'][0]} "
+                f"batches of {state['size'][1]} samples, and this one has {size[0]} of {size[1]}: make it of "
+                f"the same dataset with the same batch_size, or start another run_id"
             )
         if self.is_stateful:
             self.loader.load_state_dict(state["own"])
@@ -207,6 +219,21 @@ class Source:
             self.loader.generator = generator
 
 
+def resume_all(sources: list[Source], states: list[dict[str, Any]]) -> None:
+    """Let the next iteration of each go on where its state was taken.
+
+    Raises:
+        ConfigError: these are other loaders.
+    """
+    if len(sources) != len(states):
+        raise ConfigError(
+            f"the checkpoint was made in the middle of an epoch that had {len(states)} loaders, and this "
+            f"program has {len(sources)}: give the same, or start another run_id"
+        )
+    for source, state in zip(sources, states, strict=True):
+        source.resume(state)
+
+
 class _Counted(Iterator[Any]):
     def __init__(self, source: Source, iterator: Iterator[Any]) -> None:
         self._source = source
@@ -230,6 +257,18 @@ def _yields_by_number(iterator: Any) -> bool:
         and hasattr(iterator, "_next_index")
         and hasattr(iterator, "_num_yielded")
     )
+
+
+def _size(loader: Any) -> list[int | None]:
+    """Return how many batches and samples it has; None where it does not know."""
+    return [_length(loader), _length(getattr(loader, "dataset", None))]
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _samplers(loader: Any) -> list[Any]:

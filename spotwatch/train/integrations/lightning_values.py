@@ -51,12 +51,18 @@ def restore(trainer: Any, state: dict[str, Any], package: str) -> None:
     for key, value in state["results"].items():
         results[key] = _new_result(trainer, value, package)
     restore_metrics(module, state["metrics"])
+    restore_logged(trainer, state)
+    connector, logged = trainer._logger_connector, state["logged"]
+    connector._first_loop_iter = logged["first"]
+    connector._current_fx = logged["fx"]
+
+
+def restore_logged(trainer: Any, state: dict[str, Any]) -> None:
+    """Put back only what was logged, and what ModelCheckpoint knows of it; a later `restore` does no harm."""
     connector, logged = trainer._logger_connector, state["logged"]
     connector._logged_metrics = dict(logged["logged"])
     connector._callback_metrics = dict(logged["callback"])
     connector._progress_bar_metrics = dict(logged["bar"])
-    connector._first_loop_iter = logged["first"]
-    connector._current_fx = logged["fx"]
     for one in trainer.checkpoint_callbacks:
         for name, value in state["forgotten"].get(one.state_key, {}).items():
             setattr(one, name, value)

@@ -166,6 +166,30 @@ class Run:
         return [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
 
 
+class World:
+    """A server of lives, and what each case does in one life, made once."""
+
+    def __init__(self, server: Server, base: Path) -> None:
+        self.server = server
+        self.base = base
+        self._whole: dict[str, list[dict[str, Any]]] = {}
+        self._count = 0
+
+    def run(self, case: dict[str, Any]) -> Run:
+        """Return a new run."""
+        self._count += 1
+        return Run(self.server, self.base / str(self._count), case)
+
+    def whole(self, case: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what an undisturbed run of the case notes."""
+        key = json.dumps(case, sort_keys=True)
+        if key not in self._whole:
+            run = self.run(case)
+            run.live(0)
+            self._whole[key] = run.rows()
+        return self._whole[key]
+
+
 @contextmanager
 def serving() -> Iterator[Server]:
     """Give a server, and end it."""

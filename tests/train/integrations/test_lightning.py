@@ -15,34 +15,10 @@ pytest.importorskip("lightning", reason="Lightning is not installed")
 pytest.importorskip("pytorch_lightning", reason="Lightning's other package is not installed")
 pytest.importorskip("torchdata", reason="torchdata is not installed")
 
-from .lightning_lives import Run, Server, serving
+from .lightning_lives import World, serving
 
 pytestmark = pytest.mark.timeout(240)
 RANDOM = random.Random(6)
-
-
-class World:
-    """A server of lives, and what each case does in one life, made once."""
-
-    def __init__(self, server: Server, base: Path) -> None:
-        self.server = server
-        self.base = base
-        self._whole: dict[str, list[dict[str, Any]]] = {}
-        self._count = 0
-
-    def run(self, case: dict[str, Any]) -> Run:
-        """Return a new run."""
-        self._count += 1
-        return Run(self.server, self.base / str(self._count), case)
-
-    def whole(self, case: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what an undisturbed run of the case notes."""
-        key = json.dumps(case, sort_keys=True)
-        if key not in self._whole:
-            run = self.run(case)
-            run.live(0)
-            self._whole[key] = run.rows()
-        return self._whole[key]
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +124,26 @@ def test_workers_whose_chance_is_lost_still_keep_the_order(world: World, case: d
     assert run.rows() != world.whole(case), "it is exact: then the page may say so"
 
 
+@pytest.mark.parametrize("kind", ["plain", "stateful"])
+def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, kind: str) -> None:
+    """The rest of the epoch would be of other samples; between two epochs it is taken."""
+    run = world.run({"loader": kind})
+    run.live(75, **told("batch", 4))
+    for samples, batches in ((8, 2), (23, 6), (48, 12)):
+        text = run.live(1, samples=samples)
+        assert f"had 6 batches of 24 samples, and this one has {batches} of {samples}: make it of" in text
+    run.live(75, **told("epoch", 6))
+    run.live(0, samples=8)
+    assert [row["step"] for row in run.rows() if "step" in row] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_another_number_of_loaders_in_the_middle_of_an_epoch_is_refused(world: World) -> None:
+    """Which of them goes on where is not known."""
+    run = world.run({"loader": "two"})
+    run.live(75, **told("batch", 4))
+    assert "had 2 loaders, and this program has 1: give the same" in run.live(1, loader="plain")
+
+
 def test_workers_of_an_evaluation_that_live_on_draw_no_seed_again(world: World) -> None:
     """They would shift all chance after them; what they themselves draw is lost, and so not compared."""
     case = {"lasting": True}
@@ -229,6 +225,19 @@ def test_a_finished_run_that_is_started_again_returns_at_once(world: World) -> N
     run.live(0)
     run.live(0)
     assert run.rows() == world.whole(PLAIN)
+
+
+def test_what_was_logged_last_is_there_after_fit_where_nothing_was_left_to_do(world: World) -> None:
+    """Who reads callback_metrics after fit finds what an undisturbed run has, also of a finished run."""
+    whole, run = world.run({"saves": "shared"}), world.run({"saves": "shared"})
+    whole.live(0)
+    run.live(75, **told("epoch", 18))
+    run.live(0)
+    run.live(0)
+    (expected,) = [row for row in whole.quiet() if "last" in row]
+    assert {"val", "loss_epoch", "metric"} <= set(expected["last"])
+    assert expected["saved"] == [18]
+    assert [row for row in run.quiet() if "last" in row] == [expected] * 3
 
 
 def test_a_finished_run_goes_on_where_more_epochs_are_wanted(world: World) -> None:

@@ -6,10 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 
-def finetuning(pl: Any) -> Any:
-    """Return one that freezes the first layers, averages included, and lets them learn in the second epoch."""
+def switching(pl: Any, case: dict[str, Any]) -> list[Any]:
+    """Return those that the case asks for."""
+    callbacks = [_finetuning(pl)] if case.get("thaws") else []
+    if case.get("accumulates"):
+        numbers = {int(epoch): batches for epoch, batches in case["accumulates"].items()}
+        callbacks.append(pl.callbacks.GradientAccumulationScheduler(numbers))
+    return callbacks
 
+
+def _finetuning(pl: Any) -> Any:
     class Finetuning(pl.callbacks.BaseFinetuning):
+        """Freezes the first layers, averages included, and lets them learn from the second epoch on."""
+
         def freeze_before_training(self, pl_module: Any) -> None:
             self.freeze(pl_module.layers[:2], train_bn=False)
 
@@ -19,9 +28,3 @@ def finetuning(pl: Any) -> Any:
                 pl_module.layers[2].eval()
 
     return Finetuning()
-
-
-def accumulating(pl: Any, scheduling: dict[str, int]) -> Any:
-    """Return one that adds up the gradients of more batches from some epoch on."""
-    numbers = {int(epoch): batches for epoch, batches in scheduling.items()}
-    return pl.callbacks.GradientAccumulationScheduler(numbers)

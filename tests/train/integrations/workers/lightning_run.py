@@ -33,7 +33,7 @@ from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
-from tests.train.integrations.workers.lightning_callbacks import accumulating, finetuning
+from tests.train.integrations.workers.lightning_callbacks import switching
 from tests.train.integrations.workers.lightning_data import Noisy, loader
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
@@ -194,15 +194,11 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         **{"every_seconds": 1000, "patience_seconds": 0.0, "blocking": True, **case.get("ck", {})},
     )
     mine = SpotwatchCallback(ck, exits=case.get("exits", True))
-    callbacks: list[Any] = [mine]
+    callbacks: list[Any] = [mine, *switching(pl, case)]
     if case.get("early"):
         callbacks.append(pl.callbacks.EarlyStopping("val", patience=1, min_delta=0.3))
     if case.get("ema"):
         callbacks.append(pl.callbacks.EMAWeightAveraging(decay=0.9))
-    if case.get("thaws"):
-        callbacks.append(finetuning(pl))
-    if case.get("accumulates"):
-        callbacks.append(accumulating(pl, case["accumulates"]))
     if case.get("saves"):
         folder = f"{store}-files-{case['life']}" if case["saves"] == "own" else f"{store}-files"
         callbacks.append(pl.callbacks.ModelCheckpoint(folder, monitor="val", save_top_k=2, save_last=True))
@@ -245,6 +241,10 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             getattr(trainer, after)(model, validation)
     finally:
         say_quietly(exit_code=ck.exit_code, status=str(trainer.state.status), life=case["life"])
+        say_quietly(
+            last={name: float(value).hex() for name, value in trainer.callback_metrics.items()},
+            saved=[one._last_global_step_saved for one in trainer.checkpoint_callbacks],
+        )
     if case.get("raises_after"):
         raise SystemExit(ck.exit_code)
 

@@ -167,7 +167,8 @@ class Adapters:
         gone = known.keys() - parts.keys() - self._extras
         if gone:
             raise ConfigError(
-                f"{_some(gone)} of the base gone or renamed since resume(): wrap or rebuild the model before"
+                f"{_some(gone)} of the base gone or renamed since resume(): wrap or rebuild the model before "
+                f"it, or (merge_and_unload) after the last save"
             )
         self._frozen.forget(trained)
         base = {name: part.tensor for name, part in parts.items() if name in known}

@@ -109,8 +109,8 @@ def expect_agreement(
 def mesh_note(objects: Mapping[str, object], flat: Mapping[str, torch.Tensor]) -> list[JSON]:
     """Return how the models' tensors lie on this rank's meshes: in words, and a checksum to compare by.
 
-    Optimizers are left out: a fresh one has no state yet. Of objects whose class says that they are the same on
-    all ranks, only the meshes count: adapters of a fresh model may be fewer tensors than were saved.
+    Optimizers are left out: a fresh one has no state yet. Of objects whose class says that they are the same
+    on all ranks, only the meshes count: adapters of a fresh model may be fewer tensors than were saved.
     """
     import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 

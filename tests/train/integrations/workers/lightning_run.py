@@ -85,7 +85,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             x, n = batch["long"] if isinstance(batch, dict) else batch
             be_told("step", self)
-            loss = (self.layers(x).squeeze(1) - n / 24).square().mean()
+            loss = (self.layers(x).squeeze(1) - n / 24).square().mean() * self.weight
             if isinstance(batch, dict):
                 loss = loss + 0.1 * self.layers(batch["short"][0]).mean()
             self.log("loss", loss, on_step=True, on_epoch=True, batch_size=4)
@@ -112,7 +112,11 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             )
             be_told("batch", self)
 
+        def on_train_start(self) -> None:
+            self.weight = 1 + self.trainer.current_epoch  # as the page says to
+
         def on_train_epoch_start(self) -> None:
+            self.weight = 1 + self.trainer.current_epoch
             say(epoch=self.trainer.current_epoch, draw=torch.rand(1).item())
 
         def on_train_epoch_end(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from .conftest import Daemon
 from .done_help import New, do, maker, outputs
 from .done_world import Deaf
 from .faulty import FaultyStore
-from .lease_world import until
+from .lease_world import claim, stranger, until
 
 pytestmark = [pytest.mark.usefixtures("handlers_come_back"), pytest.mark.timeout(120)]
 
@@ -171,3 +172,24 @@ def test_a_late_save_counts_for_no_later_share(error: RunTaken | None) -> None:
     assert keeper.add(b"b\n", second)
     assert keeper.drain()
     keeper.end()
+
+
+def test_a_worker_that_waits_answers_a_flush(store: FaultyStore, new: New, daemon: Daemon) -> None:
+    """It has nothing to save, and says so at once."""
+    do(new(), range(2), most=1)
+    store.objects["share-0000-of-0001/LEASE"] = claim(stranger("other")).to_bytes()
+    answered = []
+
+    def tell() -> None:
+        daemon.wait(lambda status: status.phase == "waiting", "batch")
+        daemon.order(Do.FLUSH, 5)
+        try:
+            answered.append(daemon.wait(lambda status: status.saved.seq == 5, "batch").phase)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    other = threading.Thread(target=tell, daemon=True)
+    other.start()
+    assert do(new(lease_seconds=60.0), range(2)) == []  # told to stop, before its turn
+    other.join(60)
+    assert answered == ["waiting"]

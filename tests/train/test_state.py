@@ -118,6 +118,31 @@ def test_an_object_that_the_checkpoint_lacks_is_refused() -> None:
         other.restore(body, state)
 
 
+@pytest.mark.parametrize(
+    ("saved", "now", "lacks"),
+    [
+        ("AdamW", "SGD", "dampening, momentum"),
+        ("SGD", "AdamW", "betas, eps"),
+        ("Adam", "NAdam", "momentum_decay"),
+    ],
+)
+def test_another_kind_of_optimizer_is_refused(saved: str, now: str, lacks: str) -> None:
+    """Its first step would fail for want of an option; the refusal names the optimizer and the options."""
+    body, state = captured(Trainer(saved).state)
+    with pytest.raises(StoreError, match=f"optimizer does not fit .* {now}: .* have no .*{lacks}.* run_id"):
+        Trainer(now).state.restore(body, state)
+
+
+def test_an_optimizer_of_an_older_version_is_taken() -> None:
+    """What it did not know of yet, the optimizer adds by itself; what a schedule has put there may lack."""
+    trainer = Trainer("Adam")
+    del trainer.optimizer.param_groups[0]["amsgrad"], trainer.optimizer.param_groups[0]["initial_lr"]
+    body, state = captured(trainer.state)
+    other = Trainer("Adam")
+    other.state.restore(body, state)
+    assert other.optimizer.param_groups[0]["amsgrad"] is False
+
+
 def test_a_loader_without_state_is_refused() -> None:
     """Something that cannot be saved is refused by name, at the time of tracking."""
     with pytest.raises(ConfigError, match="loader is a list"):

@@ -205,11 +205,20 @@ class State:
             for name, (thing, _, _) in self._objects.items()
         }
         chance = encoding.decode(state.get("rng"), lambda key: flat[key].clone())
-        for name, (_, _, write) in self._objects.items():
+        for name, (thing, _, write) in self._objects.items():
+            wanted = [group.keys() & thing.defaults.keys() for group in _groups(thing)]
             try:
                 write(values.pop(name))
             except Exception as error:
                 raise StoreError(f"the checkpoint's {name} does not fit this program's: {error}") from error
+            # What an older version did not know of, `__setstate__` has added; what lacks now, a step reads.
+            groups = zip(wanted, _groups(thing), strict=False)
+            if lost := sorted({key for keys, group in groups for key in keys - group.keys()}):
+                raise StoreError(
+                    f"the checkpoint's {name} does not fit this program's {type(thing).__name__}: its "
+                    f"parameter groups have no {', '.join(lost)}; set the optimizer that the run was "
+                    f"trained with, or start another run_id"
+                )
         for name, (thing, read, _) in self._objects.items():
             if any(kind.__name__ == "StatefulDataLoader" for kind in type(thing).__mro__):
                 # It draws from the global state when it begins to iterate. Now, then, not after that is back.
@@ -230,6 +239,12 @@ def _read(name: str, read: Callable[[], Any]) -> Any:
         return read()
     except Exception as error:
         raise ConfigError(f"{name}: its state_dict() fails: {error!r}") from error
+
+
+def _groups(thing: Any) -> list[dict[str, Any]]:
+    """Return the parameter groups of an optimizer, and none of anything else."""
+    groups = getattr(thing, "param_groups", None)
+    return groups if isinstance(groups, list) and isinstance(getattr(thing, "defaults", None), dict) else []
 
 
 def _loader(thing: object, flat: Mapping[str, torch.Tensor]) -> Callable[[str], torch.Tensor]:

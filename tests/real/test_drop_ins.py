@@ -86,6 +86,9 @@ def _set_up(machine: Machine, way: _Way) -> None:
     for unit in (_TRAIN, _WATCH):
         done = machine.run("systemctl", "start", unit)
         assert done.returncode == 0, machine.journal(unit)
+    # What has not begun is not found, and a flag for nobody is the daemon's own.
+    began = ("pgrep", "--full", "^/bin/bash /shared/train.sh")
+    wait_until(lambda: machine.run(*began).returncode == 0, 20, machine.journal(_TRAIN))
 
 
 def _trigger(machine: Machine, *words: str) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 -
 
 from .accelerate_world import Program, forget  # noqa: E402 - after the skip
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("handlers_come_back")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("handlers_come_back", "only_accelerator")]
 
 
 class Notes(GeneralTracker):
@@ -51,14 +50,6 @@ class Notes(GeneralTracker):
     def finish(self) -> None:
         """Write the last values."""
         self.finished += 1
-
-
-@pytest.fixture(autouse=True)
-def _as_a_new_process() -> Iterator[None]:
-    """Give each test an Accelerator that knows of no other."""
-    forget()
-    yield
-    forget()
 
 
 def test_trackers_are_closed_at_a_stop(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,7 @@ from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 -
 
 from .accelerate_world import Program, forget  # noqa: E402 - after the skip
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("handlers_come_back")]
-
-
-@pytest.fixture(autouse=True)
-def _as_a_new_process() -> Iterator[None]:
-    """Give each test an Accelerator that knows of no other."""
-    forget()
-    yield
-    forget()
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("handlers_come_back", "only_accelerator")]
 
 
 class Evaluating(Program):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,15 +25,7 @@ from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 -
 
 from .accelerate_world import Program, forget  # noqa: E402 - after the skip
 
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(autouse=True)
-def _as_a_new_process() -> Iterator[None]:
-    """Give each test an Accelerator that knows of no other."""
-    forget()
-    yield
-    forget()
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("only_accelerator")]
 
 
 class _Kind(Enum):

@@ -6,6 +6,7 @@ Nothing is pickled. It knows neither steps nor checkpoints. Importing it does no
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import sys
@@ -74,6 +75,8 @@ class Group:
         except RuntimeError as error:
             raise StoreError(f"the ranks cannot connect with each other by gloo: {error}") from error
         self._size = dist.get_world_size()
+        if dist.get_backend() == "gloo":
+            _keep(dist.group.WORLD)
 
     def begin(self, values: list[int]) -> Round:
         """Send integers to all ranks and return at once.
@@ -129,6 +132,16 @@ class Group:
                 dist.destroy_process_group(self.process_group)
             except (RuntimeError, ValueError) as error:
                 log.warning("a group of ranks does not close: %s", error)
+
+
+def _keep(world: ProcessGroup | None) -> None:
+    """Keep the trainer's own gloo group in memory until the process ends, so that its end cannot hang.
+
+    A DistributedDataParallel is freed with the interpreter's lock held. When it is the last one to hold its
+    group, as after `destroy_process_group()`, it waits for the group's threads, and one of these may wait for
+    the lock, to free what the last collective was given (torch 2.13; pytorch issue 56297).
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(world))
 
 
 def _wait(work: Work, limit_seconds: float | None = None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import pytest
 
 from tests.e2e.harness import until
 from tests.train.launching import clean_environ
+from tests.train.rendezvous import rendezvous
 
 pytest.importorskip("torch", reason="the trainer is a torch program")
 
@@ -153,7 +153,5 @@ async def test_two_nodes_then_one_then_one_rank(make_node: Maker, tmp_path: Path
 
 
 def _free_port() -> str:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    """Return a port where nodes can meet."""
+    return rendezvous()["MASTER_PORT"]

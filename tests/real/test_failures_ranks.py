@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 
 from tests.real.failures_bucket import Place
 from tests.real.failures_runs import TRAINER, Runs, Told
+from tests.train.rendezvous import rendezvous
 
 pytest_plugins = ["tests.real.failures_fixtures"]
 # Each start under torchrun imports torch in two new processes.
@@ -28,10 +28,7 @@ _RANKS = range(2)
 
 def _straight(runs: Runs, url: str) -> list[Told]:
     """Return what both ranks say when nothing happens; no launcher is needed for that."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {"WORLD_SIZE": "2"} | rendezvous()
     both = [runs.start(url, environ=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in _RANKS]
     for trainer in both:
         assert trainer.end() == 0, trainer.text

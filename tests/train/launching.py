@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.train.rendezvous import rendezvous
+
 WORKERS = Path(__file__).parent / "workers"
 LAUNCH_SECONDS = 200
 """More than any of them takes, also beside other work on a slow machine."""
@@ -29,7 +31,7 @@ def ranks(count: int, script: str, out: Path, *arguments: object, **environ: str
     command = [sys.executable, *launcher, WORKERS / script, out, *arguments]
     run = subprocess.run(
         [str(part) for part in command],
-        env=clean_environ() | environ,
+        env=clean_environ() | rendezvous() | environ,
         capture_output=True,
         text=True,
         timeout=LAUNCH_SECONDS,

@@ -13,6 +13,7 @@ import pytest
 from spotwatch.train.registry.registry import Registry
 from spotwatch.train.stores.directory import DirectoryStore
 from tests.train.launching import LAUNCH_SECONDS, WORKERS, clean_environ
+from tests.train.rendezvous import rendezvous
 
 pytest.importorskip("torch", reason="meshes are torch's")
 
@@ -30,6 +31,7 @@ def test_the_program_runs_as_printed(tmp_path: Path) -> None:
         run = subprocess.run(
             [sys.executable, str(WORKERS / "launch.py"), "4", str(program)],
             env=clean_environ()
+            | rendezvous()
             | {
                 "SPOTWATCH_CHECKPOINT_URL": str(tmp_path / "store"),
                 "SPOTWATCH_RUNTIME_DIR": str(tmp_path / "runtime"),

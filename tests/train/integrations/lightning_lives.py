@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 from spotwatch.handshake import Status
 from tests.train.launching import LAUNCH_SECONDS, clean_environ
+from tests.train.rendezvous import rendezvous
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,11 +93,8 @@ class Run:
         runtime_dir.mkdir(mode=0o700)
         environ = {"SPOTWATCH_RUNTIME_DIR": str(runtime_dir), **more.pop("environ", {})}
         if self.ranks > 1:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
             environ |= {"WORLD_SIZE": str(self.ranks), "LOCAL_WORLD_SIZE": str(self.ranks), "GROUP_RANK": "0"}
-            environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
+            environ |= rendezvous() | {"TORCHELASTIC_RUN_ID": "test"}
         self._pids = []
         for rank in range(self.ranks):
             numbers = (

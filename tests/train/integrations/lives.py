@@ -22,6 +22,7 @@ from typing import Any
 from spotwatch.model import Do
 from tests.train.conftest import Daemon
 from tests.train.launching import LAUNCH_SECONDS, WORKERS, clean_environ
+from tests.train.rendezvous import rendezvous
 
 HERE = Path(__file__).parent / "workers"
 
@@ -68,7 +69,10 @@ class Lives:
         command = [sys.executable, *launcher, HERE / self.worker, self.base / "store", self.base / "trace"]
         process = subprocess.Popen(
             [str(part) for part in (*command, *self.arguments, *more)],
-            env=clean_environ() | {"SPOTWATCH_RUNTIME_DIR": str(self.daemon.runtime_dir)} | environ,
+            env=clean_environ()
+            | (rendezvous() if self.ranks > 1 else {})
+            | {"SPOTWATCH_RUNTIME_DIR": str(self.daemon.runtime_dir)}
+            | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

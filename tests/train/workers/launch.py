@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a script as several ranks, as torchrun would, but forked from one process that has imported torch.
 
-`launch.py RANKS SCRIPT ARGUMENT...`; exits with the first status of a rank that is not 0. On a busy machine
-this is several times faster than torchrun, of which a few other tests make sure.
+`launch.py RANKS SCRIPT ARGUMENT...`; exits with the first status of a rank that is not 0. MASTER_ADDR and
+MASTER_PORT say where they meet. On a busy machine this is several times faster than torchrun, of which a few
+other tests make sure.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
-import socket
 import sys
 import traceback
 
@@ -21,21 +21,12 @@ import torch.distributed.fsdp
 def main() -> int:
     """Fork the ranks and wait for all of them."""
     ranks, script, *arguments = sys.argv[1:]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     torch.set_num_threads(1)
     children = []
     for rank in range(int(ranks)):
         pid = os.fork()
         if pid == 0:
-            os.environ.update(
-                RANK=str(rank),
-                LOCAL_RANK=str(rank),
-                WORLD_SIZE=ranks,
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-            )
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=ranks)
             sys.argv = [script, *arguments]
             os._exit(_run(script))
         children.append(pid)

@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -33,6 +32,7 @@ from spotwatch.train.integrations.accelerate import SpotwatchRun
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers import accelerate_objects as objects
+from tests.train.rendezvous import rendezvous
 
 EPOCHS = 3
 
@@ -138,9 +138,7 @@ class Program:
 def live(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     """Live one life in as many processes as it has, and return how they ended."""
     count = plan.get("ranks", case.get("ranks", 1))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    meeting = rendezvous()
     children = []
     for rank in range(count):
         pid = os.fork()
@@ -149,7 +147,7 @@ def live(folder: Path, case: dict[str, Any], plan: dict[str, Any]) -> list[int]:
                 os.environ["ACCELERATE_USE_FSDP"] = "true"
             if count > 1:
                 place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-                os.environ.update(place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                os.environ.update(place | meeting)
             os._exit(_lived(folder, case, plan, rank))
         children.append(pid)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

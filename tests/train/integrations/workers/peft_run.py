@@ -12,7 +12,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -34,6 +33,7 @@ from spotwatch.safe_files import write_atomically
 from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.peft import adapters
 from tests.train.integrations.lives import note
+from tests.train.rendezvous import rendezvous
 
 TOTAL = 14
 PARTS = 2
@@ -186,22 +186,14 @@ def live(base: Path, run: str, number: int, plan: dict[str, Any]) -> tuple[int, 
     runtime.mkdir(mode=0o700)
     output = base / f"output-{run}-{number}"
     ranks = plan.get("ranks", 1)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    meeting = rendezvous()
     children = []
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
             os.environ["SPOTWATCH_RUNTIME_DIR"] = str(runtime)
             if ranks > 1:
-                os.environ.update(
-                    RANK=str(rank),
-                    LOCAL_RANK=str(rank),
-                    WORLD_SIZE=str(ranks),
-                    MASTER_ADDR="127.0.0.1",
-                    MASTER_PORT=port,
-                )
+                os.environ.update(meeting, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
             with output.open("ab", buffering=0) as out:
                 os.dup2(out.fileno(), 1)
                 os.dup2(out.fileno(), 2)

@@ -54,7 +54,14 @@ class Lived:
 
     def begins(self, rank: int = 0) -> list[int]:
         """Return the step that each life has begun at."""
-        return [row["begins"] for row in _rows(self.folder / f"trace.{rank}") if "begins" in row]
+        return [row["begins"] for row in self._beginnings(rank)]
+
+    def sharded(self, rank: int = 0) -> list[bool]:
+        """Tell of each life whether its model was spread over the processes."""
+        return [row["sharded"] for row in self._beginnings(rank)]
+
+    def _beginnings(self, rank: int) -> list[dict[str, Any]]:
+        return [row for row in _rows(self.folder / f"trace.{rank}") if "begins" in row]
 
 
 def live_all(base: Path, cases: list[dict[str, Any]]) -> dict[str, Lived]:

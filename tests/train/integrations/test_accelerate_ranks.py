@@ -77,14 +77,16 @@ def test_a_signal_to_one_process_stops_both_at_one_step(runs: dict[str, Lived], 
     assert runs[name].codes == [[75, 75]] * stops + [[0, 0]]
     for rank in range(2):
         assert runs[name].rows(rank) == runs[f"{name}, straight"].rows(rank)
+        assert set(runs[name].sharded(rank)) == {"fsdp" in STOPPED[name]}
     assert runs[name].begins(0) == runs[name].begins(1)
 
 
 @pytest.mark.parametrize("name", RESIZED)
 def test_another_number_of_processes_takes_up_the_epoch(runs: dict[str, Lived], name: str) -> None:
     """With an order that does not depend on their number, every sample of the epoch is taken once."""
-    before, after, _ = RESIZED[name]
+    before, after, is_sharded = RESIZED[name]
     assert runs[name].codes == [[75] * before, [0] * after]
+    assert runs[name].sharded() == [is_sharded and count > 1 for count in (before, after)]
     first = [runs[name].lives(rank)[0] for rank in range(before)]
     assert 2 <= len(first[0]) <= 3  # ranks may agree at the end of the next step
     ranks = [runs[name].losses(rank) for rank in range(max(before, after))]

@@ -42,6 +42,7 @@ def test_two_processes_are_one_training(noted: Noted, case: str, rank: int) -> N
     """SIGTERM to the second one: losses, data, rates, logs and weights are those of an uninterrupted one."""
     noted.assert_same(case, rank=rank)
     assert noted.exits(case, rank=rank) == [75, 75, 0]
+    assert [row["sharded"] for row in noted.all(case, "end", rank=rank)] == [case == "fsdp2"] * len(_LIVES)
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

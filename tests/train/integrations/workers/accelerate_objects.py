@@ -15,6 +15,8 @@ import torch
 from accelerate import Accelerator, DataLoaderConfiguration, FullyShardedDataParallelPlugin
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
+from tests.train.integrations.workers.shard_on_cpus import shard_on_cpus
+
 
 class Points(Dataset[torch.Tensor]):
     """Samples that are transformed by chance of all three libraries, if `chance`."""
@@ -93,6 +95,8 @@ def accelerator(case: dict[str, Any], seed: int) -> Accelerator:
     random.seed(seed + 1)
     np.random.seed(seed + 2)  # noqa: NPY002 - as people write
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
+    if case.get("fsdp"):
+        shard_on_cpus()
     return Accelerator(
         cpu=True,
         gradient_accumulation_steps=case.get("accumulation", 1),

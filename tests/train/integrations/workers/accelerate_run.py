@@ -32,6 +32,7 @@ from spotwatch.train.integrations.accelerate import SpotwatchRun
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers import accelerate_objects as objects
+from tests.train.integrations.workers.shard_on_cpus import is_sharded
 from tests.train.rendezvous import rendezvous
 
 EPOCHS = 3
@@ -64,7 +65,7 @@ class Program:
         """Train until the end, or until told to stop."""
         every = self.case.get("evaluate_every")
         with self.run:
-            note(self.trace, begins=self.run.steps)
+            note(self.trace, begins=self.run.steps, sharded=is_sharded(self.model))
             if self.run.is_due(every) if every else self.run.evaluates_first:
                 self.evaluate()
             for epoch in range(self.loader.iteration, EPOCHS):

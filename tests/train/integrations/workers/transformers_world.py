@@ -33,6 +33,7 @@ from transformers import (
 from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.transformers import SpotwatchCallback
 from tests.train.integrations.lives import note
+from tests.train.integrations.workers.shard_on_cpus import is_sharded, shard_on_cpus
 
 RANK = int(os.environ.get("RANK", "0"))
 _FLUSH_SECONDS = 20.0
@@ -197,6 +198,8 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
         )
         callbacks.append(SpotwatchCallback(ck, **case.get("options", {})))
     data, given = case.get("data", {}), arguments(case, life, base)
+    if "fsdp" in given:
+        shard_on_cpus()
     if case.get("kind") == "sft":
         from tests.train.integrations.workers.transformers_sft import make_sft  # noqa: PLC0415 - TRL takes long
 
@@ -232,6 +235,7 @@ def end(trainer: Any, status: Any, output: Any) -> dict[str, Any]:
         "code": None if trainer.ck is None else trainer.ck.exit_code,
         "returned": None if output is None else [output.global_step, float(output.training_loss).hex()],
         "best_in": state.best_model_checkpoint,
+        "sharded": is_sharded(trainer.model),
         "is": {
             "step": state.global_step,
             "epoch": float(state.epoch).hex(),

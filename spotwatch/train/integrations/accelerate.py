@@ -56,7 +56,7 @@ class SpotwatchRun:
         self._exits = exits
         self._rereads = rereads
         self._prepared: Prepared | None = None
-        self._evaluations = Evaluations([])
+        self._evaluations = Evaluations([], [])
         self._healthy: Health = True
         self._is_leaving = False
         self._is_over = False
@@ -77,7 +77,7 @@ class SpotwatchRun:
             StoreError: as `Checkpointer.resume`.
         """
         self._prepared = Prepared(self._accelerator, rereads=self._rereads)
-        self._evaluations = Evaluations(self._prepared.positions)
+        self._evaluations = Evaluations(self._prepared.positions, self._prepared.stepped)
         self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
         try:
             self._ck.resume()
@@ -195,7 +195,7 @@ class SpotwatchRun:
 
     def _break_off(self) -> int:
         """Save the state of before the evaluation, on all processes, and return how the run is to end."""
-        self._evaluations.restore_chance()
+        self._evaluations.restore()
         self.evaluates_first = True
         self._ck.step(self.steps, healthy=self._healthy)
         self._ck.poll()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the evaluations since the last step are broken off to: loaders and chance as before the first.
+"""What the evaluations since the last step are broken off to: loaders, chance and rates as before the first.
 
 Whether one is broken off, and how the run ends then, is in `accelerate`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from spotwatch.train.integrations.accelerate_kept import Kept
 from spotwatch.train.integrations.accelerate_loaders import Position
 from spotwatch.train.state import rng
 
@@ -18,10 +19,12 @@ class Evaluations:
 
     Args:
         positions: of all prepared loaders.
+        stepped: what the program may step between two of them, as `Kept` takes it.
     """
 
-    def __init__(self, positions: list[Position]) -> None:
+    def __init__(self, positions: list[Position], stepped: Iterable[Any]) -> None:
         self._positions = positions
+        self._kept = Kept(stepped)
         self._open: list[Iterator[Any]] = []
         self._chance: dict[str, Any] | None = None
         self._marks: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -34,6 +37,7 @@ class Evaluations:
         """Let saves hold the state of before the first one until it ends, and return its iterator."""
         if not self._open and (self._chance is None or self._places != self._now()):
             self._thaw()
+            self._kept.take()
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)
@@ -56,8 +60,9 @@ class Evaluations:
         if not self._open and not self.is_broken:
             self._thaw()
 
-    def restore_chance(self) -> None:
-        """Make the random state that of before the first one."""
+    def restore(self) -> None:
+        """Make chance, and what the program has stepped since, as before the first one."""
+        self._kept.put_back()
         if self._chance is not None:
             rng.restore(self._chance)
 

@@ -71,14 +71,19 @@ class Prepared:
             position = Position(loader, name, rereads=rereads)
             self.positions.append(position)
             self.objects |= {name: position, f"{name}_luck": position.luck}
+        optimizers = [one.optimizer for one in accelerator._optimizers]  # noqa: SLF001 - likewise
+        schedulers = [one.scheduler for one in accelerator._schedulers]  # noqa: SLF001 - likewise
+        registered = accelerator._custom_objects  # noqa: SLF001 - likewise
         for kind, things in (
             ("model", accelerator._models),  # noqa: SLF001 - likewise
-            ("optimizer", [one.optimizer for one in accelerator._optimizers]),  # noqa: SLF001 - likewise
-            ("scheduler", [one.scheduler for one in accelerator._schedulers]),  # noqa: SLF001 - likewise
-            ("registered", accelerator._custom_objects),  # noqa: SLF001 - likewise
+            ("optimizer", optimizers),
+            ("scheduler", schedulers),
+            ("registered", registered),
         ):
             unique = {id(thing): thing for thing in things}
             self.objects |= {_numbered(kind, number): thing for number, thing in enumerate(unique.values())}
+        self.stepped = list({id(one): one for one in (*optimizers, *schedulers, *registered)}.values())
+        """What a program may step between the evaluations of one step."""
         scaler = getattr(accelerator, "scaler", None)
         self.objects |= {"scaler": scaler}
         self._counts = self._count()

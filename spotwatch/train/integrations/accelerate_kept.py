@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program steps between the evaluations of one step, kept as it was before the first of them.
+
+That is schedulers, the options that they set in optimizers, and registered objects of single numbers. Objects
+with larger tensors are left alone: a program may have exchanged them with the model's weights for the time of
+the evaluation, and takes them back itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from spotwatch.model import JSON
+from spotwatch.train.state import encoding
+from spotwatch.train.state.found import Found
+
+
+class Kept:
+    """The states of some objects at one moment, in the form that a save would give them.
+
+    Args:
+        things: with `state_dict` and `load_state_dict`; of an optimizer only the options are kept.
+    """
+
+    def __init__(self, things: Iterable[Any]) -> None:
+        self._things = [_Options(one) if isinstance(one, torch.optim.Optimizer) else one for one in things]
+        self._states: list[tuple[Any, JSON, dict[str, torch.Tensor]]] = []
+
+    def take(self) -> None:
+        """Keep what is now.
+
+        Raises:
+            ConfigError: a value has no safe form, the message names its path.
+        """
+        self._states = []
+        for thing in self._things:
+            found = Found(sharded=True)
+            state = encoding.encode(thing.state_dict(), type(thing).__qualname__, found.save)
+            tensors = found.by_name
+            if all(tensor.dim() == 0 for tensor in tensors.values()):
+                numbers = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+                self._states.append((thing, state, numbers))
+        # Large ones are not asked again, for that may take long.
+        self._things = [thing for thing, _, _ in self._states]
+
+    def put_back(self) -> None:
+        """Make all as it was at the last `take`; once."""
+        states, self._states = self._states, []
+        for thing, state, numbers in states:
+            thing.load_state_dict(encoding.decode(state, numbers.__getitem__))
+
+
+class _Options:
+    """What schedulers set in an optimizer: learning rate, momentum and the like, of each group."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return them."""
+        groups = self._optimizer.param_groups
+        not_options = ("params", "param_names")
+        return {"groups": [{key: group[key] for key in group if key not in not_options} for group in groups]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take them back; a tensor stays the one that graphs and schedulers have hold of."""
+        for group, options in zip(self._optimizer.param_groups, state["groups"], strict=False):
+            for key, value in options.items():
+                if isinstance(group.get(key), torch.Tensor):
+                    group[key].copy_(value)
+                else:
+                    group[key] = value

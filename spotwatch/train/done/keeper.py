@@ -22,7 +22,7 @@ log = logging.getLogger("spotwatch.train")
 _TICK_SECONDS = 0.1
 _EARLY_BYTES = 16 * 2**20
 _MOST_BYTES = 64 * 2**20
-"""Unsaved beyond which nothing new begins; one more output of at most as much may be on top."""
+"""Unsaved beyond which nothing new begins; no more is stored at once, but a single output that is larger."""
 
 
 class Ear(Protocol):
@@ -236,9 +236,11 @@ class Keeper:
                 self._in_flight, self._lines = tuple(self._lines), []
                 self._in_flight_bytes, self._lines_bytes = self._lines_bytes, 0
                 self._mark = mark
-            lines, mark = self._in_flight, self._mark or mark
+            lines, mark = _portion(self._in_flight), self._mark or mark
         if lines and not self._store(tenure, append, lines, mark):
             return
+        if self._in_flight:
+            return  # the rest of what `mark` asked for is due at once
         if not self._ear.is_stopping and not self.lost and tenure is self.tenure:
             # A stop is answered at its end: an item is under way.
             self._ear.answer(mark)
@@ -265,7 +267,8 @@ class Keeper:
             if tenure is not self.tenure:
                 return False
             self.unsaved -= len(lines)
-            self._in_flight, self._in_flight_bytes = (), 0
+            self._in_flight = self._in_flight[len(lines) :]
+            self._in_flight_bytes -= sum(map(len, lines))
             self._failures, self._error = 0, None
             self._changed.notify_all()
         self._ear.saved(mark, stored, len(lines), self._monotonic() - begun)
@@ -330,3 +333,13 @@ class Keeper:
             # Handlers of signals run between waits, so none is long.
             if not is_over():
                 self._changed.wait(_TICK_SECONDS)
+
+
+def _portion(lines: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the first ones, as many as readers take in one piece; of the same lines always the same."""
+    size_bytes = 0
+    for at, line in enumerate(lines):
+        size_bytes += len(line)
+        if at and size_bytes > _MOST_BYTES:
+            return lines[:at]
+    return lines

@@ -144,7 +144,7 @@ class ShareLog:
                 self._create(key, body)
             else:
                 self._store.put(key, body)
-            found = self._store.get(key, most_bytes=max(len(body), MOST_SEGMENT_BYTES))
+            found = self._store.get(key, most_bytes=MOST_SEGMENT_BYTES)
             if found == body:
                 break
             if self._is_sound(found):
@@ -230,8 +230,9 @@ class ShareLog:
             except (StoreMissing, CheckpointCorrupt) as error:
                 self._suspect(row.name, f"{error}")
                 return False
-        if size_bytes != row.size_bytes:
-            self._suspect(row.name, f"it has {size_bytes} bytes, not {row.size_bytes}")
+        if size_bytes != row.size_bytes or size_bytes > MOST_SEGMENT_BYTES:
+            wanted = f"not {row.size_bytes}" if size_bytes != row.size_bytes else "more than readers take"
+            self._suspect(row.name, f"it has {size_bytes} bytes, {wanted}")
             return False
         return True
 

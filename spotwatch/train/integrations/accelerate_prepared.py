@@ -86,7 +86,8 @@ class Prepared:
         """What a program may step between the evaluations of one step."""
         scaler = getattr(accelerator, "scaler", None)
         self.objects |= {"scaler": scaler}
-        self._counts = self._count()
+        # The objects themselves: as many others, prepared after free_memory, are not what is tracked.
+        self._held = {name: list(getattr(accelerator, name)) for name in _LISTS}
         hooks = accelerator._save_model_state_pre_hook  # noqa: SLF001 - likewise
         if hooks:
             log.warning(
@@ -100,27 +101,19 @@ class Prepared:
         Raises:
             ConfigError: something was.
         """
-        counts = self._count()
-        if counts == self._counts:
-            return
-        if counts[:-1] == self._counts[:-1] and counts[-1] > self._counts[-1]:
-            log.warning("a loader was prepared after the run had begun: where it is will not be saved")
-            self._counts = counts
-            return
-        raise ConfigError(
-            "accelerator.prepare, register_for_checkpointing or free_memory after the run had begun: what is "
-            "saved would not be what trains. Prepare everything before `with SpotwatchRun(...)`"
-        )
-
-    def _count(self) -> tuple[int, ...]:
-        mine = self._accelerator
-        return (
-            len(mine._models),  # noqa: SLF001 - likewise
-            len(mine._optimizers),  # noqa: SLF001 - likewise
-            len(mine._schedulers),  # noqa: SLF001 - likewise
-            len(mine._custom_objects),  # noqa: SLF001 - likewise
-            len(mine._dataloaders),  # noqa: SLF001 - likewise
-        )
+        for name, held in self._held.items():
+            here = getattr(self._accelerator, name)
+            # By identity, as lists compare: what may be replaced has no equality of its own.
+            if here == held:
+                continue
+            if name == "_dataloaders" and here[: len(held)] == held:
+                log.warning("a loader was prepared after the run had begun: where it is will not be saved")
+                self._held[name] = list(here)
+                continue
+            raise ConfigError(
+                "accelerator.prepare, register_for_checkpointing or free_memory after the run had begun: "
+                "what is saved would not be what trains. Prepare everything before `with SpotwatchRun(...)`"
+            )
 
 
 def _numbered(kind: str, number: int) -> str:

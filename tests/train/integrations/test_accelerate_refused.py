@@ -111,6 +111,21 @@ def test_memory_that_is_freed_too_early_is_refused(tmp_path: Path, environ: dict
             run.step()
 
 
+def test_what_is_prepared_in_place_of_what_was_freed_is_refused(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """There are as many objects as before, but those that train are others."""
+    program = Program(tmp_path, environ)
+    model, loader = torch.nn.Linear(2, 1), DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        assert not run.step()
+        program.accelerator.free_memory()
+        program.accelerator.prepare(model, optimizer, loader)
+        with pytest.raises(ConfigError, match="free_memory"):
+            run.step()
+
+
 def test_a_loader_that_is_prepared_later_is_said(
     tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -113,7 +113,7 @@ def test_a_flush_is_answered_when_the_last_piece_is_durable() -> None:
     for _ in range(20):
         assert kept.add(_OUTPUT.encode(), tenure)
     ear.is_asked = True
-    until(lambda: ear.stored_at_answer)
+    until(lambda: bool(ear.stored_at_answer))
     assert ear.stored_at_answer[0] == 20
     kept.end()
 

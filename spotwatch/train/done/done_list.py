@@ -20,6 +20,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train import arguments, options
 from spotwatch.train.attended import AttendedStore
 from spotwatch.train.bounded import is_over_within
+from spotwatch.train.done.items import warn_of_strangers
 from spotwatch.train.done.keeper import Bounds
 from spotwatch.train.done.reading import outputs
 from spotwatch.train.done.rows import Key
@@ -119,14 +120,16 @@ class DoneList:
         )
         self._exit_code: int | None = None
         self._is_inside = False
+        self._is_told = False
+        """A stop was in force when the program looked: it may have left off, though the stop is withdrawn."""
         self._pid = os.getpid()
 
     @property
     def exit_code(self) -> int:
         """Return 0 all done, 75 stopped and durable, 76 not durable, 77 another worker has taken the list.
 
-        75 too where the loop was left before its end, or an item was taken and not added; start the same
-        command again.
+        75 too where a stop came before the end of `with`, the loop was left before its end, or an item was
+        taken and not added; start the same command again.
         """
         return NOT_DURABLE if self._exit_code is None else self._exit_code
 
@@ -197,13 +200,16 @@ class DoneList:
 
         What is finished is saved meanwhile without it.
         """
-        return self._teller.is_stopping
+        is_stopping = self._teller.is_stopping
+        self._is_told = self._is_told or is_stopping
+        return is_stopping
 
     def __enter__(self) -> Self:
         if self._is_inside:
             raise ConfigError("this DoneList's `with` is entered already")
         self._pid = os.getpid()
         self._exit_code = None
+        self._is_told = False
         self._link.begin()
         self._link.heart.tell(phase="resuming", exit_code=None, error="")
         try:
@@ -230,12 +236,14 @@ class DoneList:
         if os.getpid() != self._pid:
             return  # a child that was forked inside the loop: list, status and signals are its parent's
         self._is_inside = False
+        # Before the last save: a stop that comes after the program's last look has ended nothing.
+        self._is_told = self._is_told or self._link.is_stopping
         seconds = self._seconds_left()
         if kind is KeyboardInterrupt:
             seconds = min(seconds, _INSISTING_SECONDS)
         # Also after an exception: what was added is whole, whatever became of the next item.
         is_durable = self._work.finish(seconds)
-        if is_durable:
+        if is_durable and not self._work.taken:
             self._teller.answer(self._link.orders.mark())
         # What leaves after a stop without being an error of the program is how it obeys.
         leaves = kind is None or (self._link.is_stopping and not issubclass(kind, Exception))
@@ -246,6 +254,8 @@ class DoneList:
                 "good, add(key, None)",
                 left,
             )
+        if self._exit_code == FINISHED and self._work.offered.number:
+            warn_of_strangers(self._work.offered.seen, len(self))
         phase = {FINISHED: "finished", DURABLE: "durable"}.get(self._exit_code, "failed")
         self._end(phase, "" if error is None else repr(error))
 
@@ -254,7 +264,8 @@ class DoneList:
             return TAKEN
         if not is_durable or failed:
             return NOT_DURABLE
-        return FINISHED if self._work.offered.is_all_done else DURABLE
+        # Told to stop, the program may have left off between two loops, which nothing here can see.
+        return FINISHED if self._work.offered.is_all_done and not self._is_told else DURABLE
 
     def _seconds_left(self) -> float:
         deadline = self._link.orders.deadline

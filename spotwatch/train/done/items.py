@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from spotwatch.errors import ConfigError
@@ -18,6 +19,19 @@ log = logging.getLogger("spotwatch.train")
 Items = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
+@dataclass(eq=False, slots=True)
+class _Round:
+    """One going through items."""
+
+    items: Items
+    first: Key | None = None
+    """The key of the first of them; None: nothing is known of it."""
+
+    def is_as(self, other: _Round) -> bool:
+        # By a key too: two tasks over the same items give them different ones.
+        return self.first is not None and self.first == other.first and _are_same(self.items, other.items)
+
+
 class Offered:
     """Which items a program has been given and has not added. `added` is for any thread."""
 
@@ -25,9 +39,11 @@ class Offered:
         self._out: dict[Key, int] = {}
         self._gathered: set[Key] = set()
         self._latest: set[Key] = set()
-        self._left_off: list[Items] = []
+        self._left_off: list[_Round] = []
         self.number = 0
         """How many times items were gone through."""
+        self.seen = 0
+        """How many items there were, in all that were gone through to the end."""
 
     @property
     def is_all_done(self) -> bool:
@@ -41,14 +57,20 @@ class Offered:
 
     def begin(self, items: Items) -> None:
         """Go through items, from their beginning."""
-        self.end(items)
-        self._left_off.append(items)
+        self._left_off.append(_Round(items))
         self.number += 1
         self.restart()
 
-    def end(self, items: Items) -> None:
-        """Note that these were gone through to the end; then it does not matter that they once were not."""
-        self._left_off = [one for one in self._left_off if not _are_same(one, items)]
+    def meet(self, key: Key) -> None:
+        """Note the key of the first item; that the same were left off before does not matter any more."""
+        this = self._left_off.pop()
+        this.first = key
+        self._left_off = [*(one for one in self._left_off if not one.is_as(this)), this]
+
+    def end(self, seen: int) -> None:
+        """Note that these, so many, were gone through to the end."""
+        self._left_off.pop()
+        self.seen += seen
 
     def restart(self) -> None:
         """Drop what was gathered."""
@@ -102,18 +124,27 @@ def passes_over(items: Items, *, again: bool) -> Callable[[], Iterable[Any]]:
     return lambda: items
 
 
-def warn_of_keys(seen: int, known: int, left: int) -> None:
-    """Say what cannot be right about the keys of a batch that is done. Only numbers are compared.
+def warn_of_doubles(seen: int, known: int, left: int) -> None:
+    """Say that some items cannot have had a key of their own. Only numbers are compared, as below.
 
     Args:
-        seen: how many items there are.
+        seen: how many items were gone through.
         known: how many keys have an output.
         left: how many items are offered and not added.
     """
-    twice = seen - known - max(left, 0)
+    twice = seen - known - left
     if twice > 0:
         log.warning("at least %d of %d items had a key that another has, and were passed over", twice, seen)
-    elif seen < known:
+
+
+def warn_of_strangers(seen: int, known: int) -> None:
+    """Say that the list has outputs of other items than those that a program has gone through, all told.
+
+    Args:
+        seen: how many items these were.
+        known: how many keys have an output.
+    """
+    if seen < known:
         log.warning(
             "the list has outputs of at least %d keys that are not among these %d items: was it begun with "
             "others under this run_id?",

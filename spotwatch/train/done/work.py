@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.done import form
-from spotwatch.train.done.items import Items, Offered, passes_over, warn_of_keys
+from spotwatch.train.done.items import Items, Offered, passes_over, warn_of_doubles
 from spotwatch.train.done.keeper import Ear, Keeper
 from spotwatch.train.done.log import ShareLog, Stored
 from spotwatch.train.done.rows import Key, checked_key, expect_kind, share_of, shown, to_line
@@ -174,10 +174,8 @@ class Work:
                 passed.add(share)
             elif self._ear.is_stopping or self.taken:
                 return
-        left = self.offered.left
-        known = len(self.known) if number == 1 else min(self._seen, len(self.known))
-        warn_of_keys(self._seen, known, left)
-        self.offered.end(items)
+        warn_of_doubles(self._seen, len(self.known), self.offered.left)
+        self.offered.end(self._seen)
 
     def add(self, key: object, output: object) -> None:
         """Take the output of an item that was offered.
@@ -201,10 +199,15 @@ class Work:
         self.offered.added(key)
 
     def finish(self, seconds: float) -> bool:
-        """Make durable what is finished, for so many seconds; tell whether nothing is left."""
+        """Make durable what is finished, for so many seconds; tell whether nothing of it can be lost."""
         if self._share is None:
             return True
-        return self._keeper.drain(self._terms.monotonic() + seconds) and self._keeper.lost is None
+        is_durable = self._keeper.drain(self._terms.monotonic() + seconds)
+        if self._keeper.lost is None:
+            return is_durable
+        # What was in memory is done by whoever has the share now.
+        self.taken = self._count == 1
+        return True
 
     def close(self, ended: str) -> None:
         """Let others have the share, as one of `stopped`, `finished` or `failed`; twice is harmless."""
@@ -241,6 +244,8 @@ class Work:
                 return
             self._seen += 1
             key = self._checked(item if key_of is None else key_of(item))
+            if self._seen == 1:
+                self.offered.meet(key)
             if key in self.known:
                 continue
             if self._is_of(key, self._share) and self.offered.gather(key):

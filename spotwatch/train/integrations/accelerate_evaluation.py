@@ -7,11 +7,33 @@ Whether one is broken off, and how the run ends then, is in `accelerate`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+from accelerate.data_loader import DataLoaderStateMixin
 
 from spotwatch.train.integrations.accelerate_kept import Kept
 from spotwatch.train.integrations.accelerate_loaders import Position
 from spotwatch.train.state import rng
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An evaluation that is not over."""
+
+    batches: Iterable[Any]
+    iterator: Iterator[Any]
+    epochs: list[int]
+    """How many passes each prepared loader had made as it began."""
+
+    def leave(self) -> None:
+        """End it where it is."""
+        close = getattr(self.iterator, "close", None)
+        if close is not None:
+            close()
+        if isinstance(self.batches, DataLoaderStateMixin):
+            # Accelerate does so at the end of a pass only; held for active, it would hide training's last batch.
+            self.batches.end()
 
 
 class Evaluations:
@@ -25,7 +47,7 @@ class Evaluations:
     def __init__(self, positions: list[Position], stepped: Iterable[Any]) -> None:
         self._positions = positions
         self._kept = Kept(stepped)
-        self._open: list[Iterator[Any]] = []
+        self._open: list[_Open] = []
         self._chance: dict[str, Any] | None = None
         self._marks: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._places: list[tuple[int, int]] = []
@@ -41,21 +63,27 @@ class Evaluations:
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)
-        self._open.append(iterator)
+        epochs = [position.loader.iteration for position in self._positions]
+        self._open.append(_Open(batches, iterator, epochs))
         for position, mark in zip(self._positions, self._marks, strict=True):
             position.freeze(mark)
         return iterator
 
     def goes_on(self, iterator: Iterator[Any]) -> bool:
         """Tell whether this one is not over."""
-        return any(one is iterator for one in self._open)
+        return any(one.iterator is iterator for one in self._open)
 
     def end(self, iterator: Iterator[Any]) -> None:
-        """Close this one, unless it is over."""
-        if not self.goes_on(iterator):
+        """Close this one, unless it is over; its passes are none of the training's epochs."""
+        for one in self._open:
+            if one.iterator is iterator:
+                break
+        else:
             return
-        _close(iterator)
-        self._open = [one for one in self._open if one is not iterator]
+        one.leave()
+        for position, epoch in zip(self._positions, one.epochs, strict=True):
+            position.loader.iteration = epoch
+        self._open = [other for other in self._open if other is not one]
         self._places = self._now()
         if not self._open and not self.is_broken:
             self._thaw()
@@ -71,8 +99,8 @@ class Evaluations:
         if self._chance is None:
             return False
         was_broken, self.is_broken = self.is_broken, False
-        for iterator in self._open:
-            _close(iterator)
+        for one in self._open:
+            one.leave()
         self._open = []
         self._chance = None
         self._thaw()
@@ -84,9 +112,3 @@ class Evaluations:
     def _thaw(self) -> None:
         for position in self._positions:
             position.freeze(None)
-
-
-def _close(iterator: Iterator[Any]) -> None:
-    close = getattr(iterator, "close", None)
-    if close is not None:
-        close()

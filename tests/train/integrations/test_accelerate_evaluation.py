@@ -221,3 +221,41 @@ def test_two_evaluations_at_once_are_broken_off_to_before_both(
         evaluate()
     assert left.value.code == 75
     assert left_of(tmp_path, environ) == (1, 4, 3, True)
+
+
+def test_an_evaluation_that_is_left_early_does_not_hide_the_last_batch_of_training(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Accelerate steps at the last batch of the loader that it holds for the active one."""
+    program = Evaluating(tmp_path, environ, gradient_accumulation_steps=3)
+    with program.run as run:
+        for number, (batch,) in enumerate(program.loader):
+            program.train(batch)
+            run.step()
+            if number == 2:
+                for _ in run.evaluate(program.evaluation):
+                    break
+    assert run.steps == 2
+    assert program.ck.exit_code == 0
+
+
+def test_an_evaluation_over_the_training_loader_is_no_epoch(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Counted as one, it would let the next life leave out an epoch."""
+
+    def live(told_at: int) -> tuple[int, int]:
+        forget()
+        program = Evaluating(tmp_path, environ)
+        with program.run as run:
+            for _ in range(program.loader.iteration, 3):
+                for (batch,) in program.loader:
+                    program.train(batch)
+                    if run.steps == told_at:
+                        signal.raise_signal(signal.SIGTERM)
+                    run.step()
+                assert len(list(run.evaluate(program.loader))) == 4
+        return run.steps, program.loader.iteration
+
+    with pytest.raises(SystemExit) as left:
+        live(9)
+    assert left.value.code == 75
+    assert live(-1) == (12, 3)

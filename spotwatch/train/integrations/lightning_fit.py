@@ -166,7 +166,9 @@ class Fit:
         self._load_states()
         for one in combined.flattened:
             shield(one)
-        combined._flattened = [one if isinstance(one, Source) else Source(one) for one in combined.flattened]
+        combined._flattened = [
+            one if isinstance(one, Source) else Source(one, combined) for one in combined.flattened
+        ]
         resumed = self._resumed
         if resumed is not None and resumed["at"] in (At.BATCH, At.EVALUATION):
             resume_all(combined.flattened, resumed["sources"])

@@ -9,42 +9,15 @@ trainer nor step.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.lightning_chance import Chance
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
-from spotwatch.train.state import rng
-
-
-@dataclass(frozen=True, slots=True)
-class Chance:
-    """All that the order of a loader may come from, at one moment."""
-
-    everywhere: dict[str, Any]
-    generators: list[Any]
-    epochs: list[int]
-
-    @classmethod
-    def now(cls, loader: object) -> Chance:
-        """Return it as it is."""
-        generators = [generator.get_state() for generator in _generators(loader)]
-        return cls(rng.capture(), generators, [sampler.epoch for sampler in _samplers_with_epochs(loader)])
-
-    def put_back(self, loader: object, *, everywhere: bool = True) -> None:
-        """Let the loader draw from it; `everywhere`: and all else that draws from the global generators."""
-        if everywhere:
-            rng.restore(self.everywhere)
-        for generator, state in zip(_generators(loader), self.generators, strict=True):
-            generator.set_state(state)
-        for sampler, epoch in zip(_samplers_with_epochs(loader), self.epochs, strict=True):
-            sampler.set_epoch(epoch)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as values that can be saved."""
-        return {"everywhere": self.everywhere, "generators": self.generators, "epochs": self.epochs}
 
 
 def shield(loader: Any) -> None:
@@ -78,18 +51,39 @@ class Source:
 
     Args:
         loader: an iterable that yields the same from the same chance.
+        combined: the `CombinedLoader` it is in; where that has no length, batches are read ahead.
     """
 
-    _OWN = frozenset({"loader", "_iterator_of", "_begun", "_first", "_taken", "_again", "_resumed"})
+    _OWN = frozenset(
+        {
+            "loader",
+            "_combined",
+            "_iterator_of",
+            "_begun",
+            "_first",
+            "_taken",
+            "_again",
+            "_is_over",
+            "_before",
+            "_resumed",
+            "_next",
+        }
+    )
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, combined: Any) -> None:
         self.loader = loader
+        self._combined = combined
         self._iterator_of: Iterator[Any] | None = None
         self._begun: Chance | None = None
         self._first: Chance | None = None
         self._taken = 0
         self._again = False
+        self._is_over = False
+        self._before: dict[str, Any] | None = None
+        """Where it was before the last batch, where batches are read ahead."""
         self._resumed: dict[str, Any] | None = None
+        self._next: dict[str, Any] | None = None
+        """The chance that the next batch is drawn from, where that was drawn before the save."""
 
     def __getattr__(self, name: str) -> Any:
         if name in self._OWN:
@@ -108,16 +102,19 @@ class Source:
     def __iter__(self) -> Iterator[Any]:
         self._settle()
         resumed, self._resumed = self._resumed, None
+        self._is_over, self._before, self._next = False, None, None
         if resumed is not None and resumed["own"] is not None:
-            self._taken = resumed["taken"]
+            self._taken, self._next = resumed["taken"], resumed["chance"]
             self._iterator_of = iter(self.loader)
         elif resumed is not None:
-            self._iterator_of = self._replay(resumed)
+            self._iterator_of, self._next = self._replay(resumed), resumed["chance"]
         else:
             # A loader whose workers live on draws nothing when it begins again.
             self._again = getattr(self.loader, "persistent_workers", False) and self._iterator is not None
             self._begun, self._first, self._taken = Chance.now(self.loader), None, 0
             self._iterator_of = iter(self.loader)
+        if resumed is not None and resumed["over"]:
+            self._iterator_of = self._end_epoch()
         return _Counted(self, self._iterator_of)
 
     @property
@@ -129,23 +126,28 @@ class Source:
         """Return where it is.
 
         Args:
-            ahead: so many batches were taken from it that training has not had yet.
+            ahead: so many batches were read ahead of training: none, or Lightning's one.
         """
-        self._settle()
+        # One that is over has given nothing to the batch ahead. Where nothing is ahead although batches are
+        # read ahead, the epoch is over for all.
+        before = self._before if ahead and not self._is_over else None
+        is_over = self._is_over or (self._before is not None and not ahead)
+        if before is None:
+            self._settle()
         now = Chance.now(self.loader)
-        taken, size = max(self._taken - ahead, 0), _size(self.loader)
-        if self.is_stateful:
-            return {"own": self.loader.state_dict(), "now": now.to_plain(), "taken": taken, "size": size}
-        begun, first = self._begun or now, self._first or now
-        return {
-            "own": None,
+        state = {
+            "own": self._own() if before is None else before["own"],
+            "is_stateful": self.is_stateful,
             "now": now.to_plain(),
-            "begun": begun.to_plain(),
-            "first": first.to_plain(),
-            "again": self._again,
-            "taken": taken,
-            "size": size,
+            "chance": None if before is None else before["chance"],
+            "taken": self._taken if before is None else self._taken - 1,
+            "size": _size(self.loader),
+            "over": is_over,
         }
+        if state["own"] is not None:
+            return state
+        begun, first = self._begun or now, self._first or now
+        return state | {"begun": begun.to_plain(), "first": first.to_plain(), "again": self._again}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where `state` was taken.
@@ -153,7 +155,7 @@ class Source:
         Raises:
             ConfigError: this loader is another one.
         """
-        if (state["own"] is not None) != self.is_stateful:
+        if state["is_stateful"] != self.is_stateful:
             raise ConfigError(
                 f"the checkpoint was made in the middle of an epoch of another kind of loader than this "
                 f"{type(self.loader).__name__}: give the same, or go on from the end of an epoch"
@@ -165,7 +167,7 @@ class Source:
                 f"batches of {state['size'][1]} samples, and this one has {size[0]} of {size[1]}: make it of "
                 f"the same dataset with the same batch_size, or start another run_id"
             )
-        if self.is_stateful:
+        if state["own"] is not None:
             self.loader.load_state_dict(state["own"])
         self._resumed = state
 
@@ -180,6 +182,30 @@ class Source:
     def put_back_generators(self, state: dict[str, Any]) -> None:
         """Let the loader's own generators draw what they were about to draw."""
         Chance(**state["now"]).put_back(self.loader, everywhere=False)
+
+    def _go_on(self) -> dict[str, Any] | None:
+        """Prepare the next batch; return where the loader is before it, if that may have to be saved."""
+        if self._first is None:
+            # Only now a loader without workers asks its sampler, which draws.
+            self._first = Chance.now(self.loader)
+        chance, self._next = self._next, None
+        if chance is not None:
+            Chance(**chance).put_back(self.loader)
+        if _length(self._combined) is not None:
+            return None
+        # A copy, for it may be of what the loader goes on to change.
+        return {"own": copy.deepcopy(self._own()), "chance": Chance.now(self.loader).to_plain()}
+
+    def _own(self) -> dict[str, Any] | None:
+        state = self.loader.state_dict() if self.is_stateful else None
+        return None if _only_counts(state) else state
+
+    def _end_epoch(self) -> Iterator[Any]:
+        """Yield nothing: the loader itself would begin another epoch, and shorter ones yet another pass."""
+        iterator = self._combined._iterator  # noqa: SLF001 - only there it is known which have ended
+        if hasattr(iterator, "_consumed"):
+            iterator._consumed = [True] * len(iterator._consumed)  # noqa: SLF001 - likewise
+        yield from ()
 
     def _settle(self) -> None:
         """Let our own loader, when it has yielded all, end its epoch: Lightning asks it no further."""
@@ -241,12 +267,29 @@ class _Counted(Iterator[Any]):
 
     def __next__(self) -> Any:
         source = self._source
-        if source._first is None:  # noqa: SLF001 - the two are one
-            # Only now a loader without workers asks its sampler, which draws.
-            source._first = Chance.now(source.loader)  # noqa: SLF001 - likewise
-        batch = next(self._batches)
+        before = source._go_on()  # noqa: SLF001 - the two are one
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            source._is_over = True  # noqa: SLF001 - likewise
+            raise
         source._taken += 1  # noqa: SLF001 - likewise
+        source._before = before  # noqa: SLF001 - likewise
         return batch
+
+
+def _only_counts(own: object) -> bool:
+    """Tell whether it is torchdata's state of a stream that has none.
+
+    torchdata 0.11 reads such a stream again, as is done here, but counts those batches twice: after a second
+    resume in one epoch, batches were left out.
+    """
+    if not isinstance(own, dict):
+        return False
+    fetcher = own.get("fetcher_state")
+    if isinstance(fetcher, dict) and own.get("dataset_state") is None:
+        return fetcher.get("dataset_iter_state") is None
+    return any(_only_counts(one) for one in own.values())
 
 
 def _yields_by_number(iterator: Any) -> bool:
@@ -269,20 +312,3 @@ def _length(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _samplers(loader: Any) -> list[Any]:
-    batches = getattr(loader, "batch_sampler", None)
-    found = [getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
-    return [one for n, one in enumerate(found) if one is not None and one not in found[:n]]
-
-
-def _generators(loader: Any) -> list[Any]:
-    """Return the torch generators that the loader draws from, each once."""
-    owners = [loader, *_samplers(loader)]
-    found = [getattr(owner, "generator", None) for owner in owners]
-    return [one for n, one in enumerate(found) if hasattr(one, "get_state") and one not in found[:n]]
-
-
-def _samplers_with_epochs(loader: Any) -> list[Any]:
-    return [one for one in _samplers(loader) if hasattr(one, "set_epoch") and type(one.epoch) is int]

@@ -95,6 +95,9 @@ LOADERS: list[dict[str, Any]] = [
     {"loader": "resumable", "workers": 2},
     {"loader": "stateful"},
     {"loader": "stream", "workers": 2},
+    {"loader": "stateful stream"},
+    {"loader": "stateful stream", "workers": 1},
+    {"loader": "stream and others"},
     {"loader": "two"},
 ]
 
@@ -105,6 +108,7 @@ def test_each_kind_of_loader_goes_on_at_the_next_batch(world: World, case: dict[
     run = world.run(case)
     run.live(75, **told("batch", 4))
     run.live(75, **told("batch", 6))
+    run.live(75, **told("validation", 12))
     run.live(0)
     assert run.rows() == world.whole(case)
 

@@ -36,7 +36,11 @@ class Stream(IterableDataset[Any]):
             yield torch.tensor([n, 1.0, -1.0, n % 5]) / self.length, n
 
 
-def loader(case: dict[str, Any]) -> Any:
+def _stateful(data: Any, **options: Any) -> Any:
+    return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(data, **options)
+
+
+def loader(case: dict[str, Any]) -> Any:  # noqa: PLR0911 - one for each kind
     """Return the training data as the case has it."""
     kind, workers = case.get("loader", "plain"), case.get("workers", 0)
     samples = case.get("samples", 24)
@@ -52,11 +56,18 @@ def loader(case: dict[str, Any]) -> Any:
         case "resumable":
             return ResumableLoader(Noisy(samples), 4, shuffle=True, seed=3, num_workers=workers)
         case "stateful":
-            return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(
-                Noisy(samples), shuffle=True, **options
-            )
+            return _stateful(Noisy(samples), shuffle=True, **options)
         case "stream":
             return DataLoader(Stream(samples), **options)
+        case "stateful stream":
+            return _stateful(Stream(samples), **options)
+        case "stream and others":
+            return {
+                "long": DataLoader(Stream(samples), **options),
+                "short": _stateful(Noisy(8), shuffle=True, **options),
+                "also": ResumableLoader(Noisy(12), 4, shuffle=True, seed=3),
+                "plain": DataLoader(Noisy(16), shuffle=True, **options),
+            }
         case "two":
             return {
                 "long": DataLoader(Noisy(samples), shuffle=True, **options),

@@ -87,7 +87,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             be_told("step", self)
             loss = (self.layers(x).squeeze(1) - n / 24).square().mean() * self.weight
             if isinstance(batch, dict):
-                loss = loss + 0.1 * self.layers(batch["short"][0]).mean()
+                for one in (more for name, more in batch.items() if name != "long"):
+                    loss = loss + 0.1 * self.layers(one[0]).mean()
             self.log("loss", loss, on_step=True, on_epoch=True, batch_size=4)
             self.metric(loss.detach())
             self.hand.update(loss.detach())

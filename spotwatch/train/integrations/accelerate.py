@@ -17,6 +17,7 @@ import torch
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, Checkpointer
 from spotwatch.train.integrations.accelerate_evaluation import Evaluations
+from spotwatch.train.integrations.accelerate_naming import number_on
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.loop import Health
@@ -84,6 +85,7 @@ class SpotwatchRun:
         except SystemExit:
             self._accelerator.end_training()
             raise
+        number_on(self._accelerator, is_resumed=self.steps > 0)
         self._ck.__enter__()
         return self
 
@@ -232,6 +234,7 @@ class _Progress:
             "evaluated_at": self._run.evaluated_at,
             "batches": self._accelerator.step,
             "batches_a_step": self._accelerator.gradient_accumulation_steps,
+            "save_iteration": self._accelerator.save_iteration,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -241,6 +244,8 @@ class _Progress:
         self._run.evaluated_at = state["evaluated_at"]
         is_same = state["batches_a_step"] == self._accelerator.gradient_accumulation_steps
         self._accelerator.step = state["batches"] if is_same else 0
+        settings = self._accelerator.project_configuration
+        settings.iteration = max(settings.iteration, state["save_iteration"])
 
 
 def _is_even(batches: Any) -> bool:

@@ -32,7 +32,7 @@ class _Open:
         if close is not None:
             close()
         if isinstance(self.batches, DataLoaderStateMixin):
-            # Accelerate does so at the end of a pass only; held for active, it would hide training's last batch.
+            # Accelerate does so at the end of a pass only; held active, it hides training's last batch.
             self.batches.end()
 
 

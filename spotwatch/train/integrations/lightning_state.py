@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations import lightning_values
+from spotwatch.train.integrations import lightning_ddp, lightning_values
 from spotwatch.train.integrations.lightning_loader import Source
 from spotwatch.train.integrations.lightning_switches import Switches
 from spotwatch.train.state import encoding, rng
@@ -92,10 +92,14 @@ class TrainerState:
         finally:
             connector._loaded_checkpoint = {}
         self.resumed = state["run"]
+        self.evaluated = list(self.resumed["evaluated"])
+        lightning_ddp.restore(trainer, self.resumed["ddp"])
 
     def note_evaluated(self) -> None:
         """Note which loaders have workers now: broken off, an evaluation ends them."""
         now = [_has_workers(one) for one in _evaluated_loaders(self._trainer)]
+        if not now:
+            return  # none was made in this life
         self.evaluated = now if len(now) != len(self.evaluated) else [*map(max, now, self.evaluated)]
 
     def _run(self) -> dict[str, Any]:
@@ -113,6 +117,7 @@ class TrainerState:
             "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),
             "gradients": self._gradients(),
+            "ddp": lightning_ddp.capture(trainer),
             "should_stop": trainer.should_stop,
             "reloaded": fit_loop._last_train_dl_reload_epoch,
             "validated": time.monotonic() - getattr(trainer, "_last_val_time", time.monotonic()),
@@ -123,7 +128,12 @@ class TrainerState:
         if self.at is not At.EVALUATION or not self._trainer.fit_loop._should_accumulate():
             return {}
         named = self._trainer.lightning_module.named_parameters()
-        return {name: one.grad for name, one in named if one.grad is not None}
+        # Of a DTensor this rank's part, which is no more the others' than what DDP has not reduced yet.
+        return {
+            name: one.grad.to_local() if hasattr(one.grad, "to_local") else one.grad
+            for name, one in named
+            if one.grad is not None
+        }
 
     def _keep_only_safe_hyper_parameters(self, checkpoint: dict[str, Any]) -> None:
         # Going on does not need them: they are for load_from_checkpoint, which our files are not for.
@@ -156,7 +166,23 @@ def put_gradients_back(trainer: Any, gradients: dict[str, Any]) -> None:
     """Give the parameters the gradients that were added up so far."""
     for name, parameter in trainer.lightning_module.named_parameters():
         if name in gradients:
-            parameter.grad = gradients[name].to(parameter.device)
+            parameter.grad = _like(parameter, gradients[name].to(parameter.device))
+
+
+def _like(parameter: Any, part: Any) -> Any:
+    """Return a gradient of which this rank has this part, or all of it where nothing is sharded."""
+    if not hasattr(parameter, "placements"):
+        return part
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415 - only what is sharded needs it
+
+    return DTensor.from_local(
+        part,
+        parameter.device_mesh,
+        parameter.placements,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+        run_check=False,
+    )
 
 
 def stand_in_epoch(trainer: Any) -> None:

@@ -8,12 +8,16 @@ It does not know why an evaluation is broken off, nor what is done then.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from spotwatch.train.checkpointer import Checkpointer
-from spotwatch.train.integrations import lightning_values
+from spotwatch.train.integrations import lightning_ddp, lightning_values, lightning_weights
+from spotwatch.train.integrations.lightning_agreement import Agreement
 from spotwatch.train.state import rng
+
+log = logging.getLogger("spotwatch.train")
 
 
 class BrokenOff(Exception):
@@ -38,21 +42,44 @@ class Before:
         self._progress = copy.deepcopy(loop.batch_progress.state_dict())
         self._has_run = loop._has_run
         self._stage = trainer.state.stage
-        self._is_swapped = False
+        self._hands_round = lightning_ddp.hands_round(trainer)
+        self._weights = self._sums()
+        self._has_begun = False
 
     def begun(self) -> None:
         """Note that the hooks of its beginning have been called."""
-        self._is_swapped = True
+        self._has_begun = True
+
+    def take_averages_out(self) -> bool:
+        """Take out the weights that Lightning's own averaging has put in.
+
+        Returns whether the model is what it was before the evaluation: other callbacks put weights in too,
+        and only they know where the model's own are meanwhile.
+        """
+        for callback in _averaging(self._trainer):
+            callback.on_validation_epoch_end(self._trainer, self._trainer.lightning_module)
+        return lightning_weights.are_same(self._weights, self._sums())
+
+    def put_averages_in(self) -> None:
+        """Let the evaluation go on where they were taken out."""
+        for callback in reversed(_averaging(self._trainer)):
+            callback.on_validation_epoch_start(self._trainer, self._trainer.lightning_module)
+
+    def _sums(self) -> lightning_weights.Sums:
+        module = self._trainer.lightning_module
+        sums = lightning_weights.sums(module)
+        if self._hands_round and self._trainer.global_rank > 0:
+            # The first batch brings the first rank's, which are looked at there.
+            for name, _ in module.named_buffers():
+                sums.pop(name, None)
+        return sums
 
     def undo(self) -> None:
-        """Make everything as it was; the evaluation may begin again."""
+        """Make everything else as it was; the evaluation may begin again."""
         trainer = self._trainer
         module = trainer.lightning_module
         loop = trainer.fit_loop.epoch_loop.val_loop
-        if self._is_swapped:
-            for callback in trainer.callbacks:
-                if any(kind.__name__ == "WeightAveraging" for kind in type(callback).__mro__):
-                    callback.on_validation_epoch_end(trainer, module)  # it has put averaged weights in
+        if self._has_begun:
             loop._on_evaluation_model_train()
         loop.teardown()
         loop._results.clear()
@@ -68,6 +95,7 @@ class Before:
         connector._progress_bar_metrics = self._logged["bar"]
         connector._first_loop_iter, connector._current_fx = self._logged["first"], self._logged["fx"]
         trainer.state.stage = self._stage
+        lightning_ddp.let_hand_round(trainer, will=self._hands_round)
         rng.restore(self._chance)
 
 
@@ -82,10 +110,9 @@ class Evaluations:
 
     def __init__(self, trainer: Any, ck: Checkpointer, evaluate: Callable[[], Any]) -> None:
         self._trainer = trainer
-        self._ck = ck
         self.evaluate = evaluate
         self._before: Before | None = None
-        self._batches_to_agree_in: float = 0
+        self._agreement = Agreement(trainer, ck)
 
     def run(self, stop: Callable[[BrokenOff], None]) -> Any:
         """Run one; broken off, it runs again, if `stop` returns.
@@ -96,7 +123,9 @@ class Evaluations:
         while True:
             self._before = before = Before(self._trainer)
             try:
-                self._agree()
+                self._agreement.begin(self._trainer.fit_loop.epoch_loop.val_loop)
+                if self._agreement.is_told():
+                    raise BrokenOff
                 return self.evaluate()
             except BrokenOff as told:
                 before.undo()
@@ -110,26 +139,23 @@ class Evaluations:
             self._before.begun()
 
     def batch_ended(self) -> None:
-        """Break it off where a stop is in force, on all ranks at the same batch."""
-        if self._before is not None and self._batches_to_agree_in > 0:
-            self._batches_to_agree_in -= 1
-            self._look()
-
-    def _agree(self) -> None:
-        """Find out in how many batches the ranks can agree, for some may have fewer; and whether to begin."""
-        trainer = self._trainer
-        batches = float(sum(trainer.fit_loop.epoch_loop.val_loop.max_batches))
-        if trainer.world_size > 1:
-            import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
-
-            mine = torch.tensor(batches, device=trainer.strategy.root_device)
-            batches = float(trainer.strategy.reduce(mine, reduce_op="min"))
-        self._batches_to_agree_in = batches
-        self._look()
-
-    def _look(self) -> None:
-        told = self._ck.poll()
-        if self._trainer.world_size > 1:
-            told = self._trainer.strategy.reduce_boolean_decision(told, all=False)
-        if told:
+        """Break it off where a stop is in force, on all ranks at the same batch, if it can be undone."""
+        before = self._before
+        if before is None or not self._agreement.is_told_after_batch():
+            return
+        if not self._agreement.any(not before.take_averages_out()):
             raise BrokenOff
+        before.put_averages_in()
+        self._agreement.end()
+        log.warning(
+            "a stop is in force, and a callback or the model has changed weights or buffers for this "
+            "evaluation, or in it: it is finished first"
+        )
+
+
+def _averaging(trainer: Any) -> list[Any]:
+    return [
+        one
+        for one in trainer.callbacks
+        if any(kind.__name__ == "WeightAveraging" for kind in type(one).__mro__)
+    ]

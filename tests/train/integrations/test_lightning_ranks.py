@@ -21,6 +21,13 @@ pytestmark = pytest.mark.timeout(400)
 DDP: dict[str, Any] = {"trainer": {"strategy": "ddp", "devices": 2}, "samples": 48}
 SHARDED: dict[str, Any] = {"trainer": {"devices": 2}, "samples": 48, "sharded": True}
 HOOKS: dict[str, Any] = {**DDP, "hooks": True, "ema": True}
+# Six batches a rank and epoch: evaluations come after the third, between two whose gradients are added up.
+BETWEEN: dict[str, Any] = {"accumulate_grad_batches": 2, "val_check_interval": 0.5, "max_epochs": 2}
+
+
+def between(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the case with evaluations between accumulated batches."""
+    return {**case, "trainer": {**case["trainer"], **BETWEEN}}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +42,19 @@ def server() -> Iterator[Server]:
     [
         (DDP, [("step", 4, 1), ("validation", 6, 1), ("batch", 12, 0)]),
         (HOOKS, [("step", 4, 1), ("validation", 12, 0)]),
+        ({**DDP, "manual": True}, [("validation", 6, 1)]),
+        (between(DDP), [("validation", 1, 0), ("batch", 3, 1)]),
         (SHARDED, [("step", 4, 1), ("validation", 12, 1)]),
+        (between(SHARDED), [("validation", 1, 0), ("validation", 4, 1)]),
     ],
-    ids=["ddp", "ddp with hooks and averaged weights", "FSDP2"],
+    ids=[
+        "ddp",
+        "ddp with hooks and averaged weights",
+        "ddp by hand",
+        "ddp between accumulated batches",
+        "FSDP2",
+        "FSDP2 between accumulated batches",
+    ],
 )
 def test_a_signal_to_one_rank_stops_both_at_one_step(
     server: Server, tmp_path: Path, case: dict[str, Any], tells: list[tuple[str, int, int]]
@@ -47,10 +64,57 @@ def test_a_signal_to_one_rank_stops_both_at_one_step(
     whole.live(0)
     run = Run(server, tmp_path / "run", case, ranks=2)
     for place, step, rank in tells:
-        run.live(75, tell={"in": place, "step": step, "how": "term", "rank": rank})
+        text = run.live(75, tell={"in": place, "step": step, "how": "term", "rank": rank})
+        assert "it is finished first" not in text
     run.live(0)
     for rank in range(2):
         assert run.rows(rank) == whole.rows(rank)
+
+
+def test_weights_that_a_callback_puts_in_for_an_evaluation_are_never_saved_as_the_models(
+    server: Server, tmp_path: Path
+) -> None:
+    """Only the callback knows where the model's own are meanwhile: the evaluation is finished first."""
+    case = {**DDP, "swaps": True}
+    whole = Run(server, tmp_path / "whole", case, ranks=2)
+    whole.live(0)
+    run = Run(server, tmp_path / "run", case, ranks=2)
+    text = run.live(75, tell={"in": "validation", "step": 6, "how": "term", "rank": 1})
+    assert text.count("it is finished first") == 2
+    run.live(0)
+    for rank in range(2):
+        assert run.rows(rank) == whole.rows(rank)
+
+
+def test_workers_of_evaluations_draw_no_seed_again_after_a_life_without_an_evaluation(
+    server: Server, tmp_path: Path
+) -> None:
+    """That they lived on is known from the life before that; what they themselves draw is lost."""
+    case = {"lasting": True}
+    whole = Run(server, tmp_path / "whole", case)
+    whole.live(0)
+    run = Run(server, tmp_path / "run", case)
+    for step in (8, 10):
+        run.live(75, tell={"in": "step", "step": step, "how": "term"})
+    run.live(0)
+    assert [row for row in run.rows() if "had" in row] == [row for row in whole.rows() if "had" in row]
+
+
+def test_a_signal_to_one_rank_breaks_off_what_trains_nothing_on_both(server: Server, tmp_path: Path) -> None:
+    """After the same batch of a test, a prediction and a validation after training, whose work is durable."""
+    trainer = {**DDP["trainer"], "max_epochs": 1}
+    case = {**DDP, "trainer": trainer, "unchecked": True, "after": ["test", "predict", "validate"]}
+    run = Run(server, tmp_path / "run", case, ranks=2)
+    for place in ("test", "prediction", "validation"):
+        text = run.live(75, tell={"in": place, "step": 6, "how": "term", "rank": 1})
+        assert text.count("is broken off") == 2
+    run.live(0)
+    for rank in range(2):
+        rows = run.rows(rank)
+        assert [row["step"] for row in rows if "step" in row] == list(range(1, 7))
+        assert [row["tested"] for row in rows if "tested" in row] == [0, 1] * 4
+        assert [row["predicted"] for row in rows if "predicted" in row] == [0, 1] * 3
+        assert len([row for row in rows if "evaluated" in row]) == 1
 
 
 def test_a_machine_that_is_taken_away_costs_what_was_done_after_the_last_save(

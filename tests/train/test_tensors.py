@@ -12,6 +12,7 @@ import pytest
 from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.train.state import tensors
 from spotwatch.train.state.copying import Places
+from spotwatch.train.state.found import Found
 
 torch = pytest.importorskip("torch")
 
@@ -119,12 +120,13 @@ def test_unusual_memory_is_written_as_its_values(tensor: Any) -> None:
         (torch.eye(2).to_sparse(), "sparse"),
         (torch.empty(2, device="meta"), "meta"),
         (torch.ones(2, dtype=torch.complex128), "complex128"),
+        (torch.nn.LazyLinear(2).weight, "lazy parameter without a shape"),
     ],
 )
 def test_what_has_no_form_is_refused(tensor: Any, reason: str) -> None:
     """A tensor that the form cannot hold is refused with its path."""
     with pytest.raises(ConfigError, match=rf"model/w.*{reason}"):
-        tensors.check(tensor, "model/w")
+        Found().save(tensor, "model/w")
 
 
 def _file(header: Any, data: bytes = b"") -> bytearray:

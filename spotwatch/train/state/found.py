@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spotwatch.errors import ConfigError
 from spotwatch.train.state import tensors
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class Found:
         is_tensor = self._types.get(type(value))
         if is_tensor is None:
             is_tensor = self._types[type(value)] = tensors.is_tensor(value)
+            if is_tensor and hasattr(value, "materialize"):
+                raise ConfigError(
+                    f"{path}: a lazy parameter without a shape, as LazyLinear has at first; give the sizes, "
+                    f"or run one batch through the model before the run is resumed"
+                )
         if not is_tensor:
             return None
         local = value

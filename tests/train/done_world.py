@@ -244,6 +244,7 @@ class World(MemoryStore):
         return Work(
             *(self, stranger(name), terms, Deaf(), set()),
             attended=lambda: nullcontext(nothing),
+            leaving=nullcontext,
             waiting=nothing,
         )
 

@@ -153,6 +153,8 @@ def test_misuse_is_refused(new: New) -> None:
             done.add("a", 1)
         with pytest.raises(ConfigError, match="more than every_items=4"):
             next(done.batches(["a"], 5))
+        with pytest.raises(ConfigError, match="key='id': wants a function"):
+            next(done.todo([{"id": "a"}], key="id"))  # type: ignore[arg-type]  # that is the point
         with pytest.raises(ConfigError, match="entered already"):
             done.__enter__()
         for item in done.todo(["a", "b"]):

@@ -79,6 +79,20 @@ def test_a_flag_by_hand_is_answered_though_nothing_is_unsaved(new: New, daemon: 
             done.add(item, item)
 
 
+def test_a_flush_is_answered_before_the_first_loop(new: New, daemon: Daemon) -> None:
+    """A model may take minutes to load; there is nothing to save, and that is said, in each life."""
+    done = new()
+    for seq in (5, 7):
+        with done:
+            daemon.order(Do.FLUSH, seq)
+            daemon.wait(lambda status, seq=seq: status.saved.seq == seq, "batch")  # type: ignore[misc]  # at once
+            for item in done.todo(range(seq)):
+                done.add(item, item)
+            daemon.order(Do.FLUSH, seq + 1)
+            daemon.wait(lambda status, seq=seq: status.saved.seq == seq + 1, "batch")  # type: ignore[misc]  # as above
+        assert done.exit_code == 0
+
+
 def test_a_stop_ends_the_loop_before_the_next_item(
     store: FaultyStore,
     new: New,
@@ -401,6 +415,44 @@ def test_a_store_that_hangs_does_not_hold_up_the_exit(
             done.add(item, item)
     assert done.exit_code == 76
     goes_on.set()
+
+
+@pytest.mark.parametrize(
+    ("first", "others"), [("put_if LEASE", ""), ("put_if LEASE", "put_if LEASE"), ("read 0", "")]
+)
+def test_a_store_that_hangs_between_two_shares_makes_nobody_deaf(
+    store: FaultyStore, new: New, monkeypatch: pytest.MonkeyPatch, first: str, others: str
+) -> None:
+    """As a share is left, or just taken: told to stop, the program comes to its end."""
+    for name in (
+        "done.done_list._RELEASE_SECONDS",
+        "done.done_list._CLOSE_SECONDS",
+        "lease.lease._JOIN_SECONDS",
+    ):
+        monkeypatch.setattr(f"spotwatch.train.{name}", 0.2)
+    monkeypatch.setattr("spotwatch.train.attended.LEAVING_SECONDS", 0.5)
+    goes_on, hangs, has_lease = threading.Event(), threading.Event(), threading.Event()
+
+    def before(deed: str) -> None:
+        if has_lease.is_set() and (deed.startswith(others) if hangs.is_set() else deed.startswith(first)):
+            hangs.set()
+            assert goes_on.wait(60)
+        if deed == "put_if LEASE":
+            has_lease.set()
+
+    def tell() -> None:
+        if hangs.wait(60):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    store.before = before
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    done = new(shares=3, patience_seconds=60.0, lease_seconds=600.0)
+    do(done, range(20))
+    assert not goes_on.is_set()
+    teller.join(60)
+    goes_on.set()
+    assert done.exit_code == 75
 
 
 def test_saved_is_told_at_its_time(new: New, daemon: Daemon) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from spotwatch.errors import CheckpointCorrupt, ConfigError
 from spotwatch.train.done import rows
+from spotwatch.train.done.kind import OneKind
 from spotwatch.train.done.segment import Row, Segment, index_lines, index_to_bytes
 from spotwatch.train.parts import crc32
 
@@ -114,11 +115,21 @@ def test_ten_megabytes_come_back() -> None:
 
 def test_a_key_that_changes_its_type_is_refused() -> None:
     """7 is not "7": taken for another key, everything would be done again."""
-    rows.expect_kind(7, 8)
+    keys = OneKind()
+    assert [keys.checked(7), keys.checked(8)] == [7, 8]
     with pytest.raises(
         ConfigError, match=r"'7' is text, but the keys of this list are a whole number, such as 7"
     ):
-        rows.expect_kind("7", 7)
+        keys.checked("7")
+
+
+@pytest.mark.parametrize("key", ["\ud83d\ude00", "a\udbff\udfffb", _Text("\ud83d\ude00")])
+def test_a_key_that_would_come_back_as_another_is_refused(key: str) -> None:
+    """Two halves of a character become one in JSON, and each start would do the item again."""
+    with pytest.raises(ConfigError, match="two halves"):
+        OneKind().checked(key)
+    whole = str(key).encode("utf-16", "surrogatepass").decode("utf-16")
+    assert rows.key_in(rows.to_line(OneKind().checked(whole), 1)) == whole
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 64])

@@ -116,6 +116,7 @@ class DoneList:
         self._work = Work(
             *(self._store, Owner.here(), terms, self._teller, self._known),
             attended=self._attended,
+            leaving=self._store.hurrying,
             waiting=self._tell_waiting,
         )
         self._exit_code: int | None = None
@@ -228,6 +229,7 @@ class DoneList:
         self._link.heart.count_from(len(self))
         self._link.heart.tell(phase="training")
         self._is_inside = True
+        self._work.listen()
         return self
 
     def __exit__(

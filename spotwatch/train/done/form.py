@@ -43,19 +43,31 @@ def find(store: Store) -> int | None:
     return shares
 
 
-def make(store: Store, shares: int, writer: str, entries: Sequence[Entry]) -> int:
-    """Begin a list where there is none, and return in how many shares it is worked on.
+def find_or_make(store: Store, wanted: int | None, writer: str, entries: Sequence[Entry]) -> int:
+    """Return in how many shares the list below `store` is worked on; where there is none, begin it.
 
     Args:
         store: opened at the root of the list.
-        shares: as many as this worker wants; another may be quicker.
+        wanted: in how many shares; None: as many as it has, and 1 for a new one.
         writer: this worker.
-        entries: all that a listing shows below the root.
+        entries: all that a listing showed below the root before.
 
     Raises:
-        ConfigError: there is something else.
+        ConfigError: there is something else, or a list in another number of shares.
         StoreError: the store refuses.
     """
+    shares = find(store)
+    if shares is None:
+        shares = _make(store, wanted or 1, writer, entries)
+    if wanted not in (None, shares):
+        raise ConfigError(
+            f"shares={wanted}: the list {store.url} is worked on in {shares}, and that stays; leave shares= "
+            "out, or take another run_id"
+        )
+    return shares
+
+
+def _make(store: Store, shares: int, writer: str, entries: Sequence[Entry]) -> int:
     for entry in entries:
         place = entry.key.partition("/")[0]
         if entry.key == LATEST or order_of(place) is not None:

@@ -10,9 +10,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from spotwatch.errors import RunTaken, StoreError
+from spotwatch.train.done.ear import Ear
 from spotwatch.train.done.log import Stored
 from spotwatch.train.orders import Mark
 from spotwatch.train.schedule import pause_seconds
@@ -23,30 +23,6 @@ _TICK_SECONDS = 0.1
 _EARLY_BYTES = 16 * 2**20
 _MOST_BYTES = 64 * 2**20
 """Unsaved beyond which nothing new begins; no more is stored at once, but a single output that is larger."""
-
-
-class Ear(Protocol):
-    """What a keeper hears, and to whom it tells what has become durable."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """Tell whether a stop is in force."""
-
-    @property
-    def is_asked(self) -> bool:
-        """Tell whether a save is asked for."""
-
-    def mark(self) -> Mark:
-        """Return everything asked for until now."""
-
-    def saved(self, mark: Mark, stored: Stored, items: int, seconds: float) -> None:
-        """Hear that so many more items are durable, which took so long."""
-
-    def answer(self, mark: Mark) -> None:
-        """Hear that nothing which `mark` asked for is unsaved."""
-
-    def failed(self, error: Exception, pause_seconds: float) -> None:
-        """Hear why something is not durable yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +97,16 @@ class Keeper:
             append: makes lines durable; after a failure it is given the same ones again.
         """
         with self._changed:
-            self._append, self._is_over = append, False
+            self._append = append
+        self._start()
+
+    def listen(self) -> None:
+        """Answer what is asked for while there is no share, and so nothing to store; until `renew`."""
+        self.renew()
+        self._start()
+
+    def _start(self) -> None:
+        self._is_over = False
         # A thread for each tenure: the one before may hang in a request for a share that is lost.
         args = (self.tenure,)
         thread = threading.Thread(target=self._run, args=args, name="spotwatch-done", daemon=True)
@@ -225,7 +210,7 @@ class Keeper:
         with self._changed:
             tenure = tenure or self.tenure
             append = self._append
-            if append is None or tenure is not self.tenure or not self._is_due():
+            if tenure is not self.tenure or not self._is_due():
                 return
         # Before the lines are taken: a wish that comes meanwhile may not be answered by them.
         mark = self._ear.mark()
@@ -237,7 +222,7 @@ class Keeper:
                 self._in_flight_bytes, self._lines_bytes = self._lines_bytes, 0
                 self._mark = mark
             lines, mark = _portion(self._in_flight), self._mark or mark
-        if lines and not self._store(tenure, append, lines, mark):
+        if append is not None and lines and not self._store(tenure, append, lines, mark):
             return
         if self._in_flight:
             return  # the rest of what `mark` asked for is due at once

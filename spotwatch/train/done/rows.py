@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import operator
+import re
 import zlib
 from typing import Any
 
@@ -24,7 +25,8 @@ MOST_OUTPUT_BYTES = 64 * 2**20
 _MOST_NUMBER = 2**63
 _MOST_SHOWN = 80
 _BEGIN = b'{"key":'
-_KINDS = {str: "text", int: "a whole number"}
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""Two halves of a character: JSON joins them."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decoder = json.JSONDecoder()
 
@@ -33,13 +35,18 @@ def checked_key(key: object) -> Key:
     """Return `key` as a text or an int; whole numbers of numpy and torch are ints.
 
     Raises:
-        ConfigError: it is neither, empty, or longer than 1024 characters or 64 bits.
+        ConfigError: it is neither, empty, longer than 1024 characters or 64 bits, or comes back otherwise.
     """
     kind = type(key)
     if kind is str:
         if not 0 < len(key) <= MOST_KEY_CHARACTERS:  # type: ignore[arg-type]  # it is a text
             raise ConfigError(
                 f"key {shown(key)}: wants 1 to {MOST_KEY_CHARACTERS} characters; give each item a short name"
+            )
+        if _PAIR.search(key):  # type: ignore[call-overload]  # it is a text
+            raise ConfigError(
+                f"key {shown(key)} has a character as two halves (surrogates), which would come back as one: "
+                'key.encode("utf-16", "surrogatepass").decode("utf-16") makes it one'
             )
         return key  # type: ignore[return-value]  # it is a text
     number = key if kind is int else _index(key)
@@ -53,23 +60,6 @@ def checked_key(key: object) -> Key:
     if not -_MOST_NUMBER <= number < _MOST_NUMBER:  # type: ignore[operator]  # it is an int
         raise ConfigError(f"key {shown(number)}: wants at most 64 bits; a longer one can be a text")
     return number  # type: ignore[return-value]  # it is an int
-
-
-def expect_kind(key: Key, other: Key) -> None:
-    """Refuse keys of two kinds in one list: 7 is not "7", and all items would be done again.
-
-    Args:
-        key: that is new.
-        other: any key of the list.
-
-    Raises:
-        ConfigError: they are not of one kind.
-    """
-    if type(key) is not type(other):
-        raise ConfigError(
-            f"key {shown(key)} is {_KINDS[type(key)]}, but the keys of this list are {_KINDS[type(other)]}, "
-            f"such as {shown(other)}: make it one, or take another run_id"
-        )
 
 
 def share_of(key: Key, shares: int) -> int:

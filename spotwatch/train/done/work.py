@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.train.done import form
+from spotwatch.train.done.ear import Ear
 from spotwatch.train.done.items import Items, Offered, passes_over, warn_of_doubles
-from spotwatch.train.done.keeper import Ear, Keeper
+from spotwatch.train.done.keeper import Keeper
+from spotwatch.train.done.kind import KeyOf, OneKind, expect_function
 from spotwatch.train.done.log import ShareLog, Stored
-from spotwatch.train.done.rows import Key, checked_key, expect_kind, share_of, shown, to_line
+from spotwatch.train.done.rows import Key, share_of, shown, to_line
 from spotwatch.train.done.shares import Shares
 from spotwatch.train.done.shelf import Shelf, folder, shelves
 from spotwatch.train.done.terms import StoppedError, Terms
@@ -29,7 +31,6 @@ from spotwatch.train.stores.dir_files import TEMPORARY
 log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
-KeyOf = Callable[[Any], object]
 _IN_TURN = (
     "with several shares each item, or list of `batches`, must be added before the next is taken, so nothing "
     "may take ahead from todo(); or begin a list with shares=1"
@@ -47,6 +48,7 @@ class Work:
         known: empty; it comes to hold the keys that have an output, here or in the store.
         attended: a context in which requests to the store can be left. It gives what to call several times a
             second while something is waited for; that raises `StoppedError` to end it.
+        leaving: a context in which requests to the store have little time, all together.
         waiting: told for people who is waited for, and an empty text when that is over.
     """
 
@@ -59,6 +61,7 @@ class Work:
         known: set[Key],
         *,
         attended: Callable[[], AbstractContextManager[Callable[[], None]]],
+        leaving: Callable[[], AbstractContextManager[None]],
         waiting: Callable[[str], None],
     ) -> None:
         self._store = store
@@ -66,6 +69,7 @@ class Work:
         self._terms = terms
         self._ear = ear
         self._attended = attended
+        self._leaving = leaving
         self._look: Callable[[], None] = _do_nothing
         self._waiting = waiting
         self._keeper = Keeper(terms.bounds, ear, terms.monotonic, terms.sleep)
@@ -75,8 +79,7 @@ class Work:
         self._share: int | None = None
         self._stale: set[int] = set()
         """Shares of which not all that is known is true: they are read again before they are worked on."""
-        self._example: Key | None = None
-        """Any key of the list: all are of one kind."""
+        self._kind = OneKind()
         self._seen = 0
         self.offered = Offered()
         self.known = known
@@ -102,18 +105,15 @@ class Work:
         self.offered = Offered()
         self._stale.clear()
 
+    def listen(self) -> None:
+        """Answer whoever asks for a save, while there is nothing to save yet."""
+        self._keeper.listen()
+
     def _open(self) -> None:
         self._patiently(lambda: self._store.is_conditional)
-        shares = self._patiently(lambda: form.find(self._store))
         entries: list[Entry] = self._patiently(lambda: list(self._store.list()))
-        if shares is None:
-            wanted = self._terms.shares or 1
-            shares = self._patiently(lambda: form.make(self._store, wanted, self._owner.writer, entries))
-        if self._terms.shares not in (None, shares):
-            raise ConfigError(
-                f"shares={self._terms.shares}: the list {self._store.url} is worked on in {shares}, and that "
-                f"stays; leave shares= out, or take another run_id"
-            )
+        wanted, writer = self._terms.shares, self._owner.writer
+        shares = self._patiently(lambda: form.find_or_make(self._store, wanted, writer, entries))
         if any(entry.key.endswith(TEMPORARY) for entry in entries):
             try:
                 self._store.abort_uploads()
@@ -136,7 +136,7 @@ class Work:
             sleep=self._terms.sleep,
             on_lost=partial(self._keeper.lose, None),
         )
-        self._example = next(iter(self.known), None)
+        self._kind.example = next(iter(self.known), None)
 
     def _log(self, share: int) -> ShareLog:
         return ShareLog(
@@ -156,6 +156,7 @@ class Work:
             StoreError: storing has failed too often in a row, or the store cannot be read.
             ConfigError: the items cannot be gone through again where that is needed, or a key is of no use.
         """
+        expect_function(key_of)
         begin = passes_over(items, again=self._count > 1)
         self.offered.begin(items)
         number = self.offered.number
@@ -183,7 +184,7 @@ class Work:
         Raises:
             ConfigError: key or output is of no use, there is one already, or no share is held.
         """
-        key = self._checked(key)
+        key = self._kind.checked(key)
         tenure = self._keeper.tenure
         if self._share is None:
             raise ConfigError(f"add({shown(key)}) outside the loop: add within `for item in done.todo(...)`")
@@ -243,7 +244,7 @@ class Work:
             if self._is_over:
                 return
             self._seen += 1
-            key = self._checked(item if key_of is None else key_of(item))
+            key = self._kind.checked(item if key_of is None else key_of(item))
             if self._seen == 1:
                 self.offered.meet(key)
             if key in self.known:
@@ -258,15 +259,6 @@ class Work:
     def _is_over(self) -> bool:
         return self._keeper.lost is not None or self._ear.is_stopping
 
-    def _checked(self, key: object) -> Key:
-        if type(key) is not str or not 0 < len(key) <= 1024:  # noqa: PLR2004 - the usual ones, quickly
-            key = checked_key(key)
-        if type(key) is not type(self._example):
-            if self._example is not None:
-                expect_kind(key, self._example)
-            self._example = key
-        return key
-
     def _take(self, wanted: set[int]) -> bool:
         assert self._shares is not None  # noqa: S101 - opened
         if self._ear.is_stopping or self.taken or self._share is not None:
@@ -279,10 +271,10 @@ class Work:
                 self._waiting("")
                 self._take_over(share, generation)
         except StoppedError:
-            self._shares.release("stopped")
+            self._release("stopped")
             return False
         except BaseException:
-            self._shares.release("failed")
+            self._release("failed")
             raise
         self._share = share
         self._keeper.begin(partial(_append, self._logs[share], self._shares.guard()))
@@ -314,11 +306,16 @@ class Work:
         if self._share is not None and not self.taken:
             if not self._keeper.drain() and self._keeper.lost is None:
                 return
-            assert self._shares is not None  # noqa: S101 - it has one
             if self._keeper.lost is not None:
                 self._forget(self._share)
-            self._shares.release(ended)
+            self._release(ended)
             self._share = None
+
+    def _release(self, ended: str) -> None:
+        assert self._shares is not None  # noqa: S101 - opened
+        # Nothing is unsaved here, and whoever waits for the share has a lease to go by: no reason to be deaf.
+        with self._leaving():
+            self._shares.release(ended)
 
     def _forget(self, share: int) -> None:
         # What was unsaved or added since is thrown away: what is done only the store knows.

@@ -46,18 +46,18 @@ class Found:
                 )
         if not is_tensor:
             return None
-        local = value
-        if self._sharded and tensors.is_sharded(value):
-            local = value.to_local().detach()
+        is_sharded = self._sharded and tensors.is_sharded(value)
+        local = value.to_local().detach() if is_sharded else value
+        kind = (type(local), local.dtype, local.layout, local.device)
+        if kind not in self._kinds:
+            tensors.check(local, path)  # before its address is asked for, which a sparse one does not have
+            self._kinds.add(kind)
+        if is_sharded:
             # Not by the address, which all empty parts share: every rank must come to the same names.
             storage = local.untyped_storage()._cdata  # noqa: SLF001 - its identity has no public name
             at: object = (storage, local.storage_offset())
         else:
             at = (value.device, value.data_ptr()) if value.numel() else None
-        kind = (type(local), local.dtype, local.layout, local.device)
-        if kind not in self._kinds:
-            tensors.check(local, path)
-            self._kinds.add(kind)
         neighbours = self._at.setdefault(at, []) if at is not None else []
         for name in neighbours:
             if _is_same(self.by_name[name], value):

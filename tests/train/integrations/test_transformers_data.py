@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="the Trainer of transformers is what 
 pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
 
 _TWO_EPOCHS = {"num_train_epochs": 2}
-_EVALUATES = {"eval_strategy": "steps", "eval_steps": 2}
+_EVALUATES: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 2}
 _WORKERS = {"dataloader_num_workers": 2}
 _NOISE = {"noise": True}
 _CASES: list[dict[str, Any]] = [
@@ -57,6 +57,22 @@ _CASES: list[dict[str, Any]] = [
         "data": {"stream": True, "count": 10},
         "lives": [PLAIN, at(7), at(3), {}],
     },
+    *(
+        {"name": kind, "held": kind, "args": {"num_train_epochs": 3} | _EVALUATES, "lives": lives}
+        for kind, lives in (
+            *(("loader", [PLAIN, at(13), {}]), ("weighted", [PLAIN, at(13), at(9), {}])),
+            ("counting", [PLAIN, at(13), at(9), {}]),
+            ("masked", [PLAIN, at(5, within="eval"), at(7), at(11), {}]),
+        )
+    ),
+    {
+        "name": "masked-by-workers",
+        "held": "masked",
+        "args": _TWO_EPOCHS | _WORKERS,
+        "options": {"rereads": True},
+        "lives": [PLAIN, at(7), {}],
+    },
+    {"name": "counting-stream", "held": "stream", "args": {"max_steps": 15}, "lives": [PLAIN, at(13), {}]},
     {
         "name": "ignored",
         "args": _TWO_EPOCHS | {"ignore_data_skip": True, "logging_nan_inf_filter": False},
@@ -77,6 +93,15 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
 )
 def test_the_data_is_the_same(noted: Noted, case: str) -> None:
     """Every batch and every loss is that of an uninterrupted training, to the last bit."""
+    noted.assert_same(case)
+    assert set(noted.exits(case)) == {0, 75}
+
+
+@pytest.mark.parametrize(
+    "case", ["loader", "weighted", "counting", "masked", "masked-by-workers", "counting-stream"]
+)
+def test_what_data_draws_and_counts_itself_goes_on(noted: Noted, case: str) -> None:
+    """Generators of samplers, datasets and collators, and counts of their own, are where they were."""
     noted.assert_same(case)
     assert set(noted.exits(case)) == {0, 75}
 

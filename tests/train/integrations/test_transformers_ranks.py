@@ -23,10 +23,17 @@ _FSDP2 = {
         "transformer_layer_cls_to_wrap": ["GPT2Block"],
     },
 }
+_UNSEEDED = {"accelerator_config": {"use_seedable_sampler": False}}
 _LIVES = [PLAIN, at(7, rank=1), at(2, within="eval", rank=1), {}]
 _CASES: list[dict[str, Any]] = [
     {"name": "ddp", "args": _ARGS, "data": {"noise": True, "count": 44}, "lives": _LIVES},
     {"name": "fsdp2", "args": _ARGS | _FSDP2, "data": {"count": 44}, "lives": _LIVES},
+    {
+        "name": "unseeded",
+        "args": _ARGS | _UNSEEDED,
+        "data": {"noise": True},
+        "lives": [PLAIN, at(8, rank=1), {}],
+    },
 ]
 
 
@@ -43,6 +50,13 @@ def test_two_processes_are_one_training(noted: Noted, case: str, rank: int) -> N
     noted.assert_same(case, rank=rank)
     assert noted.exits(case, rank=rank) == [75, 75, 0]
     assert [row["sharded"] for row in noted.all(case, "end", rank=rank)] == [case == "fsdp2"] * len(_LIVES)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_order_that_accelerate_draws_is_the_same(noted: Noted, rank: int) -> None:
+    """Without a seedable sampler it gives the sampler a generator of its own, which goes on where it was."""
+    noted.assert_same("unseeded", rank=rank)
+    assert noted.exits("unseeded", rank=rank) == [75, 0]
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

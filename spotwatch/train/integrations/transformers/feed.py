@@ -16,9 +16,12 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.chance import Notes
 from spotwatch.train.integrations.transformers.chance import Chance, capture, plain, restore
+from spotwatch.train.integrations.transformers.held import Holdings
 
 _HEARD = 64
 """Batches of which the random state is remembered: one is made ahead, or one for each process."""
+_LOOKS = 2
+"""How often in an epoch generators are looked for that were made with a batch, most likely its first."""
 
 
 class Feed:
@@ -32,6 +35,7 @@ class Feed:
     def __init__(self, *, rereads: bool) -> None:
         self._rereads = rereads
         self._begun: Chance = {}
+        self._holdings: Holdings | None = None
         self._notes = Notes()
         self._heard: deque[tuple[int, dict[str, Any]]] = deque(maxlen=_HEARD)
         self._wanted = 0
@@ -49,8 +53,9 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the epoch."""
+        held = None if self._holdings is None else self._holdings.read()
         if self._stays is not None:
-            return self._stays
+            return self._stays | {"held": held}
         taken = self.taken * self._each
         ahead = [plain(state) for number, state in self._heard if taken <= number < self._fetched]
         # A loader that reads ahead knows its end with the last batch, also where it has no length.
@@ -62,11 +67,24 @@ class Feed:
             "begun": self._begun,
             "ahead": ahead,
             "is_over": is_over,
+            "held": held,
         }
+
+    def meet(self, loader: Any, place: dict[str, Any] | None, evaluated: Any) -> None:
+        """Know the data of this life before any of it is read; what it holds becomes as at a place.
+
+        Args:
+            loader: of training.
+            place: what `state_dict` returned; None at the run's beginning.
+            evaluated: the datasets of evaluations.
+        """
+        self._holdings = Holdings(loader, evaluated)
+        if place is not None and place["held"] is not None:
+            self._holdings.put(place["held"])
 
     def begin(self, epoch: int, loader: Any, taken: int = 0) -> None:
         """Begin an epoch; or go on in it, where the library has passed over what was taken."""
-        self._enter(epoch, taken, loader, capture())
+        self._enter(epoch, taken, loader, self._with_held(capture()))
         self._listen(loader)
 
     def stay(self, place: dict[str, Any], loader: Any) -> None:
@@ -83,8 +101,11 @@ class Feed:
             chance: the random state that training goes on with.
         """
         self._enter(place["epoch"], place["taken"], loader, place["begun"])
+        if place["is_over"] or not loader.num_workers:
+            # Else what the sampler holds is ahead of what was taken, and comes there by itself.
+            chance = self._with_held(chance)
         self._ahead = deque([*place["ahead"], chance])
-        restore(self._begun)
+        self._restore(self._begun)
         _set_epoch(loader, self.epoch)
         self._open = (lambda: iter(())) if place["is_over"] else lambda: self._again(loader)
 
@@ -92,7 +113,7 @@ class Feed:
         """Return where to take so many batches from: `batches`, unless the epoch was taken up again."""
         self._wanted = (self.taken + count) * self._each
         if self._open is not None:
-            restore(self._begun)
+            self._restore(self._begun)
             self._source, self._open = self._open(), None
         return batches if self._source is None else self._source
 
@@ -101,8 +122,16 @@ class Feed:
         self.taken += count
         if self._ahead:
             # A process that is sent its batches by another one makes none.
-            restore(self._ahead.pop())
+            self._restore(self._ahead.pop())
             self._ahead.clear()
+
+    def _with_held(self, chance: Chance, *, looks: bool = True) -> Chance:
+        return chance if self._holdings is None else chance | {"held": self._holdings.read(looks=looks)}
+
+    def _restore(self, chance: Chance) -> None:
+        restore(chance)
+        if self._holdings is not None and "held" in chance:
+            self._holdings.put(chance["held"])
 
     def _enter(self, epoch: int, taken: int, loader: Any, begun: Chance) -> None:
         self._each = _made_for_each(loader)
@@ -135,7 +164,7 @@ class Feed:
 
     def _put_back(self) -> None:
         if self._ahead:
-            restore(self._ahead.popleft())
+            self._restore(self._ahead.popleft())
 
     def _listen(self, loader: Any, *, discard: int = 0, is_noticed: bool = False) -> None:
         """Hear of each batch where it is made, below the library's reading ahead."""
@@ -165,7 +194,8 @@ class Feed:
             is_noticed = False
             if listens and self._fetched >= self._wanted:
                 # It will not be trained before the next save.
-                self._heard.append((self._fetched, self._notes.take()))
+                looks = len(self._heard) < _LOOKS
+                self._heard.append((self._fetched, self._with_held(self._notes.take(), looks=looks)))
             try:
                 batch = next(made)
             except StopIteration:
@@ -175,7 +205,7 @@ class Feed:
 
 
 class _Noticed:
-    """The batches of a sampler; calls `notice` before it gives the one of this number."""
+    """The batches of a sampler; calls `notice` before the one of this number is drawn."""
 
     def __init__(self, batches: Any, number: int, notice: Callable[[], None]) -> None:
         self._batches = batches
@@ -183,10 +213,12 @@ class _Noticed:
         self._notice = notice
 
     def __iter__(self) -> Iterator[Any]:
-        for number, samples in enumerate(self._batches):
+        if not self._number:
+            self._notice()
+        for number, samples in enumerate(self._batches, start=1):
+            yield samples
             if number == self._number:
                 self._notice()
-            yield samples
 
     def __len__(self) -> int:
         return len(self._batches)

@@ -134,6 +134,7 @@ class Session:
         self._ck.track(**parts.parts(trainer), trainer=self._counters)
         self._resume(folder)
         saved = self._counters.restored
+        self._feed.meet(self._prepared[1], saved and saved["place"], trainer.eval_dataset)
         if saved is None:
             return first, passed
         self._chance = saved["chance"] or chance.capture()

@@ -208,6 +208,10 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
         from tests.train.integrations.workers.transformers_sft import make_dpo  # noqa: PLC0415 - as above
 
         trainer = make_dpo(model, given, callbacks)
+    elif "held" in case:
+        from tests.train.integrations.workers.transformers_held import make_held  # noqa: PLC0415 - needs this
+
+        trainer = make_held(case["held"], model, given, callbacks)
     else:
         count, noise = data.get("count", 22), data.get("noise", False)
         trainer = Noted(

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loader holds that moves as it is read: random generators, and numbers that its parts count.
+
+They are looked for in its sampler, dataset and `collate_fn`, in what these hold and what their functions use.
+Data is not looked into, and what workers move is theirs. It does not know when to look.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from typing import Any
+
+from spotwatch.train.integrations.transformers.reach import is_generator, reach
+from spotwatch.train.state import rng
+
+log = logging.getLogger("spotwatch.train")
+
+_PARTS = ("generator", "batch_sampler", "sampler", "dataset", "collate_fn")
+
+Held = dict[str, dict[str, Any]]
+"""The states of the generators, and the numbers that have moved, by where they are; in plain values."""
+
+
+class Holdings:
+    """Reads and puts back what moves in one loader, and in what is evaluated.
+
+    Args:
+        loader: as Accelerate has prepared it, or torch's; nothing of it has been read yet.
+        evaluated: the datasets of evaluations.
+    """
+
+    def __init__(self, loader: Any, evaluated: Any) -> None:
+        loader = getattr(loader, "base_dataloader", loader)
+        self._roots = {name: getattr(loader, name, None) for name in _PARTS} | {"evaluated": evaluated}
+        self._reached = reach(self._roots)
+        if not loader.num_workers:
+            for owner in self._reached.owners.values():
+                _make_generator(owner)
+            self._reached = reach(self._roots)
+        self._first = {path: slot.value for path, slot in self._reached.numbers.items()}
+        self._there = self._reached.generators.keys()
+        self._told: set[str] = set()
+
+    def read(self, *, looks: bool = True) -> Held:
+        """Return the state of all generators, and the numbers that are others than at first.
+
+        Args:
+            looks: for them, which takes some hundred microseconds; else they are where they were.
+        """
+        if looks:
+            self._reached = reach(self._roots)
+        generators, numbers = (
+            {path: slot.now() for path, slot in slots.items()}
+            for slots in (self._reached.generators, self._reached.numbers)
+        )
+        return {
+            "generators": {path: _state(one) for path, one in generators.items() if is_generator(one)},
+            "numbers": {
+                path: value
+                for path, value in numbers.items()
+                # One that is of another kind now was looked up, not counted.
+                if path in self._first
+                and type(value) is type(self._first[path])
+                and value != self._first[path]
+            },
+        }
+
+    def put(self, held: Held) -> None:
+        """Make it so again; a generator that was not there yet is taken away, and will be made again."""
+        reached = reach(self._roots)
+        for path, first in self._first.items():
+            if path in reached.numbers:
+                reached.numbers[path].replace(held["numbers"].get(path, first))
+        for path in reached.generators.keys() - self._there - held["generators"].keys():
+            reached.generators[path].replace(None)
+        for path, (kind, state) in held["generators"].items():
+            slot = reached.generators.get(path) or reached.empty(path)
+            if slot is not None and slot.value is None:
+                slot = slot.replace(_new(kind))
+            if slot is None or _kind(slot.value) != kind:
+                self._tell(path)
+            else:
+                _set_state(slot.value, state)
+
+    def _tell(self, path: str) -> None:
+        if path not in self._told:
+            log.warning(
+                "the checkpoint has the state of a random generator at %s of the training data, where there "
+                "is none of its kind now: what it drew is drawn otherwise",
+                path,
+            )
+        self._told.add(path)
+
+
+def _make_generator(owner: Any) -> None:
+    """Have a collator of transformers make the generator that it would make at its first batch."""
+    if getattr(owner, "seed", None) is None or getattr(owner, "generator", None) is not None:
+        return
+    make = getattr(type(owner), "create_rng", None)
+    if make is not None:
+        make(owner)
+
+
+def _state(generator: Any) -> list[Any]:
+    """Return the kind of a generator, and its state in plain values."""
+    state = _known(generator)[0]()
+    return [_kind(generator), bytes(state.numpy()) if hasattr(state, "numpy") else state]
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(state, bytes):
+        state = sys.modules["torch"].frombuffer(bytearray(state), dtype=sys.modules["torch"].uint8)
+    _known(generator)[1](state)
+
+
+def _known(generator: Any) -> Any:
+    return rng.adapter(generator)
+
+
+def _kind(generator: Any) -> str:
+    return type(getattr(generator, "bit_generator", generator)).__name__
+
+
+def _new(kind: str) -> Any:
+    """Return a generator of this kind."""
+    if kind == "Random":
+        return random.Random()  # noqa: S311 - a sampler's
+    if kind == "Generator":
+        return sys.modules["torch"].Generator()
+    numpy = sys.modules["numpy"].random
+    return numpy.RandomState() if kind == "RandomState" else numpy.Generator(getattr(numpy, kind)())

@@ -204,10 +204,13 @@ class Fit:
             return
         trainer = self._trainer
         fit_loop = trainer.fit_loop
+        steps_logged = fit_loop.epoch_loop._batches_that_stepped
         with warnings.catch_warnings():
             # Its loader is resumable: ours is around it.
             warnings.filterwarnings("ignore", message=r"You're resuming from a checkpoint that ended before")
             self._reset()
+        # Lightning counts one for its own checkpoints, which it makes before it has counted; ours hold it.
+        fit_loop.epoch_loop._batches_that_stepped = steps_logged
         fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
         iterator = fit_loop._combined_loader._iterator
         if hasattr(iterator, "_consumed"):

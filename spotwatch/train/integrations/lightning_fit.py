@@ -136,6 +136,7 @@ class Fit:
         lightning_state.warn_of_missing_files(trainer)
         # It may be that nothing is left to do, and then they are looked at after fit.
         state.switches.restore_model(self._resumed["switches"])
+        state.switches.restore_numbers(self._resumed["switches"], self._resumed["values"]["metrics"])
         lightning_values.restore_logged(trainer, self._resumed["values"])
         at = At(self._resumed["at"])
         state.at = at

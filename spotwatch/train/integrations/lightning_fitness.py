@@ -21,6 +21,10 @@ _STRATEGIES = {
 _CALLBACKS = {
     "BatchSizeFinder": "find the batch size first, with a Trainer that has no SpotwatchCallback",
     "LearningRateFinder": "find the learning rate first, with a Trainer that has no SpotwatchCallback",
+    "ModelPruning": (
+        "it renames parameters as it prunes, so that what is saved fits no model of a later life; prune when "
+        "training is over"
+    ),
     "StochasticWeightAveraging": (
         "it swaps schedulers and counts epochs in ways that do not come back; use EMAWeightAveraging, or "
         "WeightAveraging"

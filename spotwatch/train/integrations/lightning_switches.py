@@ -3,12 +3,16 @@
 
 Callbacks such as BaseFinetuning and GradientAccumulationScheduler set them when an epoch begins, which a life
 that goes on in the middle of it does not see. What the program itself makes otherwise than in the life before
-is left as the program has it. It does not know when to save.
+is left as the program has it. Nor may a model come to have other parts than it began with: the next life
+makes those of the beginning. It does not know when to save.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from spotwatch.errors import ConfigError
+from spotwatch.train.integrations import lightning_values
 
 
 class Switches:
@@ -21,10 +25,36 @@ class Switches:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._at_start = self._now()
+        self._numbers = lightning_values.numbers(trainer.lightning_module)
+        self._names = self._names_now()
 
     def state(self) -> dict[str, Any]:
-        """Return how they are, and how they were when this life began, as plain values."""
-        return {"at_start": self._at_start, "now": self._now()}
+        """Return how they are, and how they were when this life began, as plain values.
+
+        Raises:
+            ConfigError: the model has other parameters or buffers than when this life began: what is saved
+                would fit no model of a later life.
+        """
+        others = sorted(self._names_now() ^ self._names)
+        if others:
+            raise ConfigError(
+                f"the model's state_dict has changed in this life: {', '.join(others[:4])}"
+                f"{', ...' if others[4:] else ''}; no later life could load it, so nothing is saved: prune, "
+                f"quantize or add layers in configure_model(), or when training is over"
+            )
+        return {"at_start": self._at_start | {"numbers": self._numbers}, "now": self._now()}
+
+    def restore_numbers(self, state: dict[str, Any], metrics: dict[str, Any]) -> None:
+        """Leave out of `metrics` the numbers that the program sets otherwise than in the life before.
+
+        Args:
+            state: from `state`, of that life.
+            metrics: what it saved of the metrics.
+        """
+        for name, numbers in state["at_start"]["numbers"].items():
+            for key, number in numbers.items():
+                if self._numbers.get(name, {}).get(key) != number:
+                    metrics.get(name, {}).get("own", {}).pop(key, None)
 
     def restore_model(self, state: dict[str, Any]) -> None:
         """Set those of the model as they were.
@@ -47,6 +77,15 @@ class Switches:
         self.restore_model(state)
         if state["at_start"]["accumulated"] == self._at_start["accumulated"]:
             self._trainer.accumulate_grad_batches = state["now"]["accumulated"]
+
+    def _names_now(self) -> set[str]:
+        module = self._trainer.lightning_module
+        if any(
+            getattr(type(module), name).__module__ != "torch.nn.modules.module"
+            for name in ("state_dict", "load_state_dict")
+        ):
+            return set()  # the program's own way, which may leave out what is frozen
+        return set(module.state_dict())
 
     def _is_of_the_run(self, kind: str, name: str, state: dict[str, Any]) -> bool:
         return (name in state["at_start"][kind]) == (name in self._at_start[kind])

@@ -14,6 +14,9 @@ _META = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "enable_grap
 _FORGOTTEN = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
 """What ModelCheckpoint does not put into its own state, and needs to know what it has saved."""
 
+_KEPT_APART = ("training", "_update_count", "_computed", "_forward_cache")
+"""What a metric holds outside of its states, and is saved by itself, or with all modules."""
+
 
 def capture(trainer: Any) -> dict[str, Any]:
     """Return the values as they are now; tensors are not copied."""
@@ -21,7 +24,10 @@ def capture(trainer: Any) -> dict[str, Any]:
     connector = trainer._logger_connector
     return {
         "results": {key: _result(value) for key, value in epoch_loop._results.items()},
-        "metrics": {name: _metric(metric) for name, metric in _metrics(trainer.lightning_module)},
+        "metrics": {
+            **{name: _metric(metric) for name, metric in _metrics(trainer.lightning_module)},
+            **{name: {"length": len(one)} for name, one in _trackers(trainer.lightning_module)},
+        },
         "logged": {
             "logged": dict(connector._logged_metrics),
             "callback": dict(connector._callback_metrics),
@@ -75,13 +81,28 @@ def restore_seen(trainer: Any, state: dict[str, Any]) -> None:
 
 def restore_metrics(module: Any, state: dict[str, Any]) -> None:
     """Let the metrics of a model hold what they held."""
+    for name, tracker in _trackers(module):
+        length = state.get(name, {}).get("length", len(tracker))
+        while len(tracker) < length:
+            tracker.increment()
+        while len(tracker) > length:
+            del tracker[-1]
+        tracker._increment_called = length > 1
     for name, metric in _metrics(module):
         if name in state:
-            for key, value in state[name]["state"].items():
+            for key, value in (state[name]["state"] | state[name]["own"]).items():
                 setattr(metric, key, _on(metric.device, value))
             metric._update_count = state[name]["count"]
             metric._computed = _on(metric.device, state[name]["computed"])
             metric._forward_cache = _on(metric.device, state[name]["last"])
+
+
+def numbers(module: Any) -> dict[str, dict[str, Any]]:
+    """Return the numbers that each metric of a model holds beside its states, counts and settings alike."""
+    return {
+        name: {key: value for key, value in _own(metric).items() if isinstance(value, int | float)}
+        for name, metric in _metrics(module)
+    }
 
 
 def copied(state: dict[str, Any]) -> dict[str, Any]:
@@ -107,19 +128,37 @@ def _copied(value: Any) -> Any:
 
 def _metrics(module: Any) -> list[tuple[str, Any]]:
     """Return the torchmetrics in a model, by name, without importing torchmetrics."""
+    return _parts(module, "torchmetrics.metric", "Metric")
+
+
+def _trackers(module: Any) -> list[tuple[str, Any]]:
+    """Return the lists of metrics in a model that grow by one each epoch; the first in each is a pattern."""
+    return _parts(module, "torchmetrics.wrappers.tracker", "MetricTracker")
+
+
+def _parts(module: Any, home: str, kind: str) -> list[tuple[str, Any]]:
     return [
         (name, part)
         for name, part in module.named_modules()
-        if any(
-            kind.__module__ == "torchmetrics.metric" and kind.__name__ == "Metric"
-            for kind in type(part).__mro__
-        )
+        if any(one.__module__ == home and one.__name__ == kind for one in type(part).__mro__)
     ]
+
+
+def _own(metric: Any) -> dict[str, Any]:
+    """Return what a metric holds outside of its states, as far as these are numbers and tensors."""
+    return {
+        key: value
+        for key, value in vars(metric).items()
+        if key not in _KEPT_APART
+        and key not in metric.metric_state
+        and (isinstance(value, int | float) or hasattr(value, "untyped_storage"))
+    }
 
 
 def _metric(metric: Any) -> dict[str, Any]:
     return {
         "state": dict(metric.metric_state),
+        "own": _own(metric),
         "count": metric._update_count,
         "computed": metric._computed,
         "last": metric._forward_cache,

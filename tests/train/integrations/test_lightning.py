@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ pytest.importorskip("pytorch_lightning", reason="Lightning's other package is no
 pytest.importorskip("torchdata", reason="torchdata is not installed")
 
 from .lightning_lives import World, serving
+from .lightning_rows import EVERY, HALVES, LOADERS, PLAIN, REFUSED, told
 
 pytestmark = pytest.mark.timeout(240)
-RANDOM = random.Random(6)
 
 
 @pytest.fixture(scope="module")
@@ -26,53 +25,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Return a server of lives."""
     with serving() as server:
         yield World(server, tmp_path_factory.mktemp("lightning"))
-
-
-def told(place: str, step: int, how: str = "term") -> dict[str, Any]:
-    """Return what the first life is to do to itself."""
-    return {"tell": {"in": place, "step": step, "how": how}}
-
-
-PLAIN: dict[str, Any] = {}
-HALVES: dict[str, Any] = {
-    "trainer": {"accumulate_grad_batches": 4, "val_check_interval": 0.5, "max_epochs": 2},
-    "samples": 40,
-}
-STEPS: dict[str, Any] = {"trainer": {"max_steps": 10, "max_epochs": -1, "val_check_interval": 2}}
-WATCHED: dict[str, Any] = {"plateau": "val", "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
-SCHEDULED: dict[str, Any] = {"accumulates": {"0": 2, "1": 4}, "samples": 40}
-EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
-    ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
-    ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
-    ("last step of an epoch", PLAIN, "batch", 6, "term"),
-    ("evaluation", PLAIN, "validation", 12, "term"),
-    ("evaluation, order", PLAIN, "validation", 6, "stop"),
-    ("end of an epoch", PLAIN, "epoch", 12, "term"),
-    ("the very last evaluation", PLAIN, "validation", 18, "term"),
-    ("end of the last epoch", PLAIN, "epoch", 18, "term"),
-    ("gradient accumulation", HALVES, "step", 2, "term"),
-    ("evaluation within gradient accumulation", HALVES, "validation", 1, "term"),
-    ("evaluation in the middle of an epoch", HALVES, "validation", 4, "term"),
-    ("evaluation every second step", STEPS, "validation", 8, "term"),
-    ("the last evaluation by steps", STEPS, "validation", 10, "term"),
-    ("the last step by steps", STEPS, "batch", 10, "term"),
-    ("plateau, early stopping, files", WATCHED, "step", 4, "term"),
-    ("plateau, early stopping, files: evaluation", WATCHED, "validation", 6, "term"),
-    *[
-        (f"learning rate by {by}: {place} {step}", {"plateau": by}, place, step, "term")
-        for by in ("val", "loss_epoch")
-        for place, step in (("step", 8), ("validation", 12), ("batch", 12))
-    ],
-    *[(f"thawed layers: {step}", {"thaws": True}, "step", step, "term") for step in (2, 8)],
-    ("thawed layers: evaluation", {"thaws": True}, "validation", 12, "term"),
-    *[(f"scheduled accumulation: {step}", SCHEDULED, "step", step, "term") for step in (2, 6)],
-    ("scheduled accumulation: evaluation", SCHEDULED, "validation", 8, "term"),
-    ("optimization by hand, two optimizers", {"manual": True, "hooks": True}, "step", 4, "term"),
-    ("averaged weights", {"ema": True}, "step", 8, "term"),
-    ("averaged weights: evaluation", {"ema": True}, "validation", 12, "term"),
-    ("hooks and hyperparameters", {"hooks": True, "hyper": True}, "step", 8, "term"),
-    ("the other package", {"package": "pytorch_lightning"}, "step", 8, "term"),
-]
 
 
 @pytest.mark.parametrize(
@@ -87,19 +39,6 @@ def test_a_run_that_was_stopped_does_all_that_an_undisturbed_one_does_and_nothin
     run.live(0)
     assert run.rows() == world.whole(case)
     assert [row["exit_code"] for row in run.quiet() if "exit_code" in row] == [75, 0]
-
-
-LOADERS: list[dict[str, Any]] = [
-    {"workers": 2},
-    {"loader": "generator"},
-    {"loader": "resumable", "workers": 2},
-    {"loader": "stateful"},
-    {"loader": "stream", "workers": 2},
-    {"loader": "stateful stream"},
-    {"loader": "stateful stream", "workers": 1},
-    {"loader": "stream and others"},
-    {"loader": "two"},
-]
 
 
 @pytest.mark.parametrize("case", LOADERS, ids=[json.dumps(case) for case in LOADERS])
@@ -278,6 +217,15 @@ def test_what_a_hook_adds_without_a_safe_form_is_refused_at_the_start(world: Wor
     assert run.rows() == []
 
 
+def test_a_model_that_has_come_to_have_other_parts_is_not_saved_and_trains_on(world: World) -> None:
+    """What is durable can be resumed, and the message says what has changed."""
+    run = world.run({"prunes": True, "ck": {"every_seconds": None, "every_steps": 4}})
+    text = run.live(76, **told("step", 9))
+    assert "has changed in this life: layers.0.weight, layers.0.weight_mask, layers.0.weight_orig; no" in text
+    assert [row["step"] for row in run.rows() if "step" in row] == list(range(1, 11))
+    assert "goes on from step 4" in run.live(75, **told("step", 4))
+
+
 def test_hyperparameters_without_a_safe_form_are_left_out_with_a_word(world: World) -> None:
     """Going on does not need them."""
     run = world.run({"hyper": True})
@@ -317,18 +265,6 @@ def test_a_test_after_training_is_as_without_us(world: World) -> None:
     run = world.run({"after": ["test", "predict", "validate"]})
     run.live(0)
     assert [row["predicted"] for row in run.rows() if "predicted" in row] == [0, 1, 2]
-
-
-REFUSED = [
-    ("averaging", "StochasticWeightAveraging: it swaps schedulers"),
-    (
-        "finder",
-        "LearningRateFinder: find the learning rate first, with a Trainer that has no SpotwatchCallback",
-    ),
-    ("two", "2 SpotwatchCallbacks: give the Trainer one"),
-    ("twice", "fit() a second time with one SpotwatchCallback"),
-    ("renamed", "lightning 2.6.6 has changed fit_loop.on_advance_end, which saving needs"),
-]
 
 
 @pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[row[0] for row in REFUSED])

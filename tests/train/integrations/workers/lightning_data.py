@@ -36,11 +36,25 @@ class Stream(IterableDataset[Any]):
             yield torch.tensor([n, 1.0, -1.0, n % 5]) / self.length, n
 
 
+class Holed:
+    """Batches of which one is none."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length // 4
+
+    def __iter__(self) -> Any:
+        for n in range(len(self)):
+            yield None if n == 1 else (torch.randn(4, 4), torch.full((4,), n))
+
+
 def _stateful(data: Any, **options: Any) -> Any:
     return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(data, **options)
 
 
-def loader(case: dict[str, Any]) -> Any:  # noqa: PLR0911 - one for each kind
+def loader(case: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one for each kind
     """Return the training data as the case has it."""
     kind, workers = case.get("loader", "plain"), case.get("workers", 0)
     samples = case.get("samples", 24)
@@ -59,6 +73,8 @@ def loader(case: dict[str, Any]) -> Any:  # noqa: PLR0911 - one for each kind
             return _stateful(Noisy(samples), shuffle=True, **options)
         case "stream":
             return DataLoader(Stream(samples), **options)
+        case "holes":
+            return Holed(samples)
         case "stateful stream":
             return _stateful(Stream(samples), **options)
         case "stream and others":

@@ -35,6 +35,7 @@ from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.lightning_callbacks import switching
 from tests.train.integrations.workers.lightning_data import Noisy, loader
+from tests.train.integrations.workers.lightning_metrics import More
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
 
@@ -78,6 +79,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             )
             self.metric = torchmetrics.MeanMetric()
             self.hand = torchmetrics.SumMetric()
+            self.more = More() if case.get("metrics") else None
             self.automatic_optimization = not case.get("manual")
             self.waits = 0
             self.save_hyperparameters({"kind": Path("models"), "width": 8} if case.get("hyper") else {})
@@ -92,6 +94,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             self.log("loss", loss, on_step=True, on_epoch=True, batch_size=4)
             self.metric(loss.detach())
             self.hand.update(loss.detach())
+            if self.more is not None:
+                self.more.take(loss.detach())
             self.log("metric", self.metric, on_epoch=True, on_step=False, batch_size=4)
             self.last = n.tolist(), float(loss).hex()
             if not self.automatic_optimization:
@@ -102,6 +106,9 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
                         optimizer.step()
                         optimizer.zero_grad()
             return loss
+
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == case.get("cuts") else None
 
         def on_train_batch_end(self, *_: Any) -> None:
             lr = self.trainer.optimizers[0].param_groups[0]["lr"]
@@ -118,11 +125,16 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
 
         def on_train_epoch_start(self) -> None:
             self.weight = 1 + self.trainer.current_epoch
+            if self.more is not None:
+                self.more.begin_epoch()
             say(epoch=self.trainer.current_epoch, draw=torch.rand(1).item())
 
         def on_train_epoch_end(self) -> None:
-            say(over=self.trainer.current_epoch, hand=float(self.hand.compute()).hex())
+            more = None if self.more is None else self.more.values()
+            say(over=self.trainer.current_epoch, hand=float(self.hand.compute()).hex(), more=more)
             self.hand.reset()
+            if case.get("prunes") and self.trainer.current_epoch == 0:
+                torch.nn.utils.prune.l1_unstructured(self.layers[0], "weight", 0.2)
             be_told("epoch", self)
 
         def on_train_end(self) -> None:
@@ -133,6 +145,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
                 be_told("sanity" if self.trainer.sanity_checking else "validation", self)
             x, n = batch
             noise = torch.rand(1)
+            if self.more is not None and not self.trainer.sanity_checking:
+                self.more.take(noise)
             self.log("val", (self.layers(x).squeeze(1) - n / 24).square().mean() + noise, batch_size=4)
 
         def test_step(self, batch: Any, batch_idx: int) -> None:
@@ -212,6 +226,8 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             callbacks.append(pl.callbacks.StochasticWeightAveraging(0.1))
         case "finder":
             callbacks.append(pl.callbacks.LearningRateFinder())
+        case "pruning":
+            callbacks.append(pl.callbacks.ModelPruning("l1_unstructured", amount=0.2))
         case "two":
             callbacks.append(SpotwatchCallback(ck))
     trainer = pl.Trainer(
@@ -296,6 +312,7 @@ def main() -> None:
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.checkpoint")
     importlib.import_module("torch.distributed.fsdp")
+    importlib.import_module("torch.nn.utils.prune")
     logging.basicConfig(level=logging.INFO)
     warnings.simplefilter("ignore")
     waiting: dict[int, str] = {}

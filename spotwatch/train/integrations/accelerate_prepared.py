@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.accelerate_apart import Replicas
 from spotwatch.train.integrations.accelerate_loaders import Position
 
 log = logging.getLogger("spotwatch.train")
@@ -57,13 +58,16 @@ class Prepared:
         rereads: as `Position` takes it.
 
     Raises:
-        ConfigError: nothing was prepared yet, or a loader cannot be taken up again.
+        ConfigError: nothing was prepared yet, a loader cannot be taken up again, or processes have models of
+            their own.
     """
 
     def __init__(self, accelerator: Any, *, rereads: bool = False) -> None:
         if not accelerator._models:  # noqa: SLF001 - it has no public name
             raise ConfigError("nothing is prepared; call accelerator.prepare(...) before the run begins")
         self._accelerator = accelerator
+        self._replicas = Replicas(accelerator._models)  # noqa: SLF001 - likewise
+        self._replicas.expect_one()
         self.objects: dict[str, object] = {}
         self.positions: list[Position] = []
         for number, loader in enumerate(accelerator._dataloaders):  # noqa: SLF001 - likewise
@@ -96,11 +100,12 @@ class Prepared:
             )
 
     def expect_same(self) -> None:
-        """Refuse what was prepared, registered or freed since, for it would not be saved.
+        """Refuse what was prepared, registered or freed since, and weights that are not one model's.
 
         Raises:
-            ConfigError: something was.
+            ConfigError: something was, or they are not: it would not be saved.
         """
+        self._replicas.expect_one()
         for name, held in self._held.items():
             here = getattr(self._accelerator, name)
             # By identity, as lists compare: what may be replaced has no equality of its own.

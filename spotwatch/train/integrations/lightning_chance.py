@@ -6,7 +6,7 @@ It neither saves nor knows where in its epoch a loader is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotwatch.train.state import rng
@@ -16,19 +16,30 @@ from spotwatch.train.state import rng
 class Chance:
     """All that the order of a loader may come from, at one moment."""
 
-    everywhere: dict[str, Any]
+    everywhere: dict[str, Any] | None
+    """The global generators; None: not these."""
     generators: list[Any]
     epochs: list[int]
 
     @classmethod
     def now(cls, loader: object) -> Chance:
-        """Return it as it is."""
+        """Return all of it as it is."""
+        return replace(cls.of(loader), everywhere=rng.capture())
+
+    @classmethod
+    def of(cls, loader: object) -> Chance:
+        """Return what is the loader's own."""
         generators = [generator.get_state() for generator in _generators(loader)]
-        return cls(rng.capture(), generators, [sampler.epoch for sampler in _samplers_with_epochs(loader)])
+        return cls(None, generators, [sampler.epoch for sampler in _samplers_with_epochs(loader)])
+
+    def fits(self, loader: object) -> bool:
+        """Tell whether the loader has as many generators and samplers."""
+        own = Chance.of(loader)
+        return (len(own.generators), len(own.epochs)) == (len(self.generators), len(self.epochs))
 
     def put_back(self, loader: object, *, everywhere: bool = True) -> None:
         """Let the loader draw from it; `everywhere`: and all else that draws from the global generators."""
-        if everywhere:
+        if everywhere and self.everywhere is not None:
             rng.restore(self.everywhere)
         for generator, state in zip(_generators(loader), self.generators, strict=True):
             generator.set_state(state)

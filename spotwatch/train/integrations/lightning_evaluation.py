@@ -38,7 +38,7 @@ class Before:
         values = lightning_values.capture(trainer)
         self._metrics = lightning_values.copied(values["metrics"])
         self._logged = values["logged"]
-        self._seen = values["seen"]
+        self._validation = values["validation"]
         self._progress = copy.deepcopy(loop.batch_progress.state_dict())
         self._has_run = loop._has_run
         self._stage = trainer.state.stage
@@ -86,8 +86,7 @@ class Before:
         loop._logged_outputs = []
         loop._has_run = self._has_run
         loop.batch_progress.load_state_dict(self._progress)
-        loop._seen_batches_per_dataloader.clear()
-        loop._seen_batches_per_dataloader.update(self._seen)
+        lightning_values.restore_validation(trainer, self._validation)
         lightning_values.restore_metrics(module, self._metrics)
         connector = trainer._logger_connector
         connector._logged_metrics = self._logged["logged"]

@@ -49,7 +49,6 @@ class Fit:
         self._chance: dict[str, Any] = {}
         self._limits = (-1, -1)
         self._path_error: Exception | None = None
-        self._seen: dict[str, Any] | None = None
         self._step = 0
         self._sanity_steps = trainer.num_sanity_val_steps
         self._install()
@@ -235,7 +234,6 @@ class Fit:
         trainer = self._trainer
         lightning_values.restore(trainer, resumed["values"], self._package)
         trainer._last_val_time = time.monotonic() - resumed["validated"]
-        self._seen = resumed
 
     # The ends of steps, epochs and training.
 
@@ -281,11 +279,12 @@ class Fit:
         loop.setup_data()
         for one in () if loop._combined_loader is None else loop._combined_loader.flattened:
             shield(one)
-        if self._seen is not None and not trainer.sanity_checking:
-            lightning_values.restore_seen(trainer, self._seen["values"])
-            lightning_state.begin_workers_again(trainer, self._seen["evaluated"])
-            self._seen = None
-        self._state_of().note_evaluated()
+        state = self._state_of()
+        resumed, state.resumed_validation = state.resumed_validation, None
+        if resumed is not None:
+            lightning_values.restore_validation(trainer, resumed)
+            lightning_state.begin_workers_again(trainer, state.evaluated)
+        state.note_evaluated()
         return self.evaluations.run(self._stop_before_evaluation)
 
     def _stop_before_evaluation(self, told: BrokenOff) -> None:

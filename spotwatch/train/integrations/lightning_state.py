@@ -58,6 +58,8 @@ class TrainerState:
         """Of which loaders of evaluations workers live on."""
         self.resumed: dict[str, Any] | None = None
         """What a checkpoint said of loop, loaders and logged values, until they are made so."""
+        self.resumed_validation: dict[str, Any] | None = None
+        """What it said of evaluations, until the first one of this life."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return it all; the model's own tensors are among it only where hooks may have replaced them."""
@@ -93,6 +95,7 @@ class TrainerState:
             connector._loaded_checkpoint = {}
         self.resumed = state["run"]
         self.evaluated = list(self.resumed["evaluated"])
+        self.resumed_validation = self.resumed["values"]["validation"]
         lightning_ddp.restore(trainer, self.resumed["ddp"])
 
     def note_evaluated(self) -> None:
@@ -108,10 +111,13 @@ class TrainerState:
         fit_loop = trainer.fit_loop
         combined = fit_loop._combined_loader
         sources = [] if combined is None else [one for one in combined.flattened if isinstance(one, Source)]
+        values = lightning_values.capture(trainer)
+        if self.resumed_validation is not None:
+            values["validation"] = self.resumed_validation
         ahead = len(getattr(fit_loop._data_fetcher, "batches", ()))
         return {
             "at": self.at.value,
-            "values": lightning_values.capture(trainer),
+            "values": values,
             "switches": self.switches.state(),
             "sources": [source.state(ahead) for source in sources],
             "evaluated": self.evaluated,

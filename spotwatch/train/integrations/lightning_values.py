@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from spotwatch.train.integrations.lightning_chance import Chance
+
 _META = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
 _FORGOTTEN = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
 """What ModelCheckpoint does not put into its own state, and needs to know what it has saved."""
@@ -35,7 +37,10 @@ def capture(trainer: Any) -> dict[str, Any]:
             "first": connector._first_loop_iter,
             "fx": connector._current_fx,
         },
-        "seen": dict(epoch_loop.val_loop._seen_batches_per_dataloader),
+        "validation": {
+            "seen": dict(epoch_loop.val_loop._seen_batches_per_dataloader),
+            "chances": [Chance.of(one).to_plain() for one in _evaluated(trainer)],
+        },
         "forgotten": {
             one.state_key: {name: getattr(one, name) for name in _FORGOTTEN if hasattr(one, name)}
             for one in trainer.checkpoint_callbacks
@@ -74,9 +79,20 @@ def restore_logged(trainer: Any, state: dict[str, Any]) -> None:
             setattr(one, name, value)
 
 
-def restore_seen(trainer: Any, state: dict[str, Any]) -> None:
-    """Go on with the numbers under which the steps of evaluations are logged; its data must be set up."""
-    trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader.update(state["seen"])
+def restore_validation(trainer: Any, state: dict[str, Any]) -> None:
+    """Go on with what evaluations within training log their steps under, and what their loaders draw from.
+
+    Args:
+        trainer: whose data for it is set up.
+        state: `validation` of what `capture` returned.
+    """
+    seen = trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader
+    seen.clear()
+    seen.update(state["seen"])
+    for loader, plain in zip(_evaluated(trainer), state["chances"], strict=False):
+        chance = Chance(**plain)
+        if chance.fits(loader):
+            chance.put_back(loader)
 
 
 def restore_metrics(module: Any, state: dict[str, Any]) -> None:
@@ -108,6 +124,11 @@ def numbers(module: Any) -> dict[str, dict[str, Any]]:
 def copied(state: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of metrics that what goes on does not change."""
     return {name: {key: _copied(value) for key, value in one.items()} for name, one in state.items()}
+
+
+def _evaluated(trainer: Any) -> list[Any]:
+    combined = trainer.fit_loop.epoch_loop.val_loop._combined_loader
+    return [] if combined is None else combined.flattened
 
 
 def _on(device: Any, value: Any) -> Any:

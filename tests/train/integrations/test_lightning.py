@@ -97,6 +97,18 @@ def test_workers_of_an_evaluation_that_live_on_draw_no_seed_again(world: World) 
     assert [row for row in run.rows() if "had" in row] == [row for row in world.whole(case) if "had" in row]
 
 
+@pytest.mark.parametrize(("place", "step"), [("step", 3), ("validation", 6), ("epoch", 6)])
+def test_a_generator_of_an_evaluation_goes_on(world: World, place: str, step: int) -> None:
+    """Its loader draws what it was about to draw, and its steps are counted on, also after two stops."""
+    # What was logged of one that is broken off is logged again.
+    case = {"draws": "in all" if place == "validation" else "each batch"}
+    run = world.run(case)
+    run.live(75, **told(place, step))
+    run.live(75, **told("step", step + 2))
+    run.live(0)
+    assert run.rows() == world.whole(case)
+
+
 def test_a_signal_to_the_whole_process_group_does_not_cost_the_workers(world: World) -> None:
     """A service manager signals all processes; workers that died of it would take the last save with them."""
     case = {"workers": 2}

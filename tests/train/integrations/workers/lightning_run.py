@@ -26,6 +26,7 @@ import pytorch_lightning
 import torch
 import torchmetrics
 from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import prune
 from torch.utils.data import DataLoader
 
 from spotwatch.model import Do
@@ -34,13 +35,13 @@ from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.lightning_callbacks import switching
-from tests.train.integrations.workers.lightning_data import Noisy, loader
+from tests.train.integrations.workers.lightning_data import Noisy, Stream, loader
 from tests.train.integrations.workers.lightning_metrics import More
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
 
 
-def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, PLR0915 - as the case has it
+def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, PLR0912, PLR0915 - as the case has it
     """Train, from wherever the run stands, to its end or to a stop."""
     pl: Any = PACKAGES[case.get("package", "lightning")]
     rank = int(os.environ.get("RANK", "0"))
@@ -134,7 +135,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             say(over=self.trainer.current_epoch, hand=float(self.hand.compute()).hex(), more=more)
             self.hand.reset()
             if case.get("prunes") and self.trainer.current_epoch == 0:
-                torch.nn.utils.prune.l1_unstructured(self.layers[0], "weight", 0.2)
+                prune.l1_unstructured(self.layers[0], "weight", 0.2)  # type: ignore[no-untyped-call]
             be_told("epoch", self)
 
         def on_train_end(self) -> None:
@@ -144,6 +145,9 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             if batch_idx == (0 if self.trainer.sanity_checking else 1):
                 be_told("sanity" if self.trainer.sanity_checking else "validation", self)
             x, n = batch
+            if case.get("draws"):
+                each = case["draws"] == "each batch"
+                self.log("order", n[0] + 12.0 * n[1], batch_size=4, on_step=each, on_epoch=True)
             noise = torch.rand(1)
             if self.more is not None and not self.trainer.sanity_checking:
                 self.more.take(noise)
@@ -249,7 +253,11 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         },
     )
     lasting: dict[str, Any] = {"num_workers": 1, "persistent_workers": True} if case.get("lasting") else {}
-    validation: Any = DataLoader(Noisy(12), batch_size=4, **lasting)
+    if case.get("draws"):
+        lasting |= {"shuffle": True, "generator": torch.Generator().manual_seed(4)}
+    # Of streams nobody knows the length, and here each rank has another.
+    samples: Any = Stream(8 + 12 * rank) if case.get("uneven") else Noisy(12)
+    validation: Any = DataLoader(samples, batch_size=4, **lasting)
     model = Sharded() if case.get("sharded") else Model()
     if case.get("bad") == "renamed":
         trainer.fit_loop.on_advance_end = lambda surprise: surprise
@@ -312,7 +320,6 @@ def main() -> None:
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.checkpoint")
     importlib.import_module("torch.distributed.fsdp")
-    importlib.import_module("torch.nn.utils.prune")
     logging.basicConfig(level=logging.INFO)
     warnings.simplefilter("ignore")
     waiting: dict[int, str] = {}

@@ -86,6 +86,21 @@ def test_weights_that_a_callback_puts_in_for_an_evaluation_are_never_saved_as_th
         assert run.rows(rank) == whole.rows(rank)
 
 
+def test_ranks_whose_evaluations_may_differ_in_length_do_not_wait_for_each_other(
+    server: Server, tmp_path: Path
+) -> None:
+    """Streams do not say how long they are: what has begun is finished, and the stop comes after it."""
+    case = {**DDP, "uneven": True, "trainer": {**DDP["trainer"], "limit_val_batches": 1.0}, "after": ["test"]}
+    whole = Run(server, tmp_path / "whole", case, ranks=2)
+    whole.live(0)
+    run = Run(server, tmp_path / "run", case, ranks=2)
+    run.live(75, tell={"in": "validation", "step": 6, "how": "term", "rank": 1})
+    run.live(0, tell={"in": "test", "step": 18, "how": "term", "rank": 1})
+    for rank, batches in enumerate((2, 5)):
+        assert run.rows(rank) == whole.rows(rank)
+        assert len([row for row in run.rows(rank) if "tested" in row]) == batches
+
+
 def test_workers_of_evaluations_draw_no_seed_again_after_a_life_without_an_evaluation(
     server: Server, tmp_path: Path
 ) -> None:

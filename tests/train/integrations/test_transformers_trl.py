@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRL's SFTTrainer and DPOTrainer with the same callback, whole and with an adapter."""
+"""TRL's trainers with the same callback, whole and with an adapter."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
 _ARGS = {"num_train_epochs": 2, "eval_strategy": "steps", "eval_steps": 2}
 _CASES: list[dict[str, Any]] = [
     {"name": "sft", "kind": "sft", "args": _ARGS, "lives": [PLAIN, at(7), at(5), at(5, within="eval"), {}]},
-    {"name": "lora", "kind": "sft", "lora": True, "args": _ARGS, "lives": [PLAIN, at(7), {}]},
+    {"name": "lora", "kind": "lora", "args": _ARGS, "lives": [PLAIN, at(7), {}]},
     {"name": "dpo", "kind": "dpo", "args": {"num_train_epochs": 2}, "lives": [PLAIN, at(7), at(7), {}]},
+    # Logs come after steps 3, 6, 9, 12: each life is left between two.
+    {"name": "cpo", "kind": "cpo", "args": _ARGS, "lives": [PLAIN, at(3), at(5), {}]},
+    {"name": "online", "kind": "online", "args": {"num_train_epochs": 1}, "lives": [PLAIN, at(3), at(5), {}]},
 ]
 
 
@@ -30,7 +33,7 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
     return run(tmp_path_factory.mktemp("transformers"), _CASES)
 
 
-@pytest.mark.parametrize("case", ["sft", "lora", "dpo"])
+@pytest.mark.parametrize("case", ["sft", "lora", "dpo", "cpo", "online"])
 def test_a_training_of_trl_is_one_training(noted: Noted, case: str) -> None:
     """Losses, logs and TRL's averages are those of an uninterrupted one, a moved reference model too."""
     noted.assert_same(case)

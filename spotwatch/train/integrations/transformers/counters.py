@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ _COUNTED = (
     *("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history"),
     *("best_metric", "best_global_step", "best_model_checkpoint"),
 )
-_SINCE_LOGGING = ("_metrics", "_total_train_tokens")
-"""What the trainers of TRL gather between two logs."""
+_SINCE_LOGGING = ("_metrics", "_total_train_tokens", "_stored_metrics", "stats")
+"""What the trainers of TRL (1.16) gather between two logs: most the first two, CPO's and ORPO's the third,
+that of online DPO the last. Those that keep samples from one step to the next have more."""
 
 
 class Counters:
@@ -75,7 +77,8 @@ class Counters:
             )
             trainer.state.best_model_checkpoint = None
         for name, value in state["since_logging"].items():
-            _put(trainer, name, value)
+            if name in _gathered(trainer):
+                _put(trainer, name, value)
         self._restore_callbacks(state["callbacks"])
 
     def begin(self) -> None:
@@ -128,9 +131,7 @@ class Counters:
                 "began_at": getattr(trainer, "_initial_global_step", 0),
                 "flos": trainer.current_flos,
             },
-            "since_logging": {
-                name: plain(getattr(trainer, name)) for name in _SINCE_LOGGING if hasattr(trainer, name)
-            },
+            "since_logging": {name: plain(getattr(trainer, name)) for name in _gathered(trainer)},
             "callbacks": [[name, callback.state()["attributes"]] for name, callback in self._callbacks()],
             "seconds": self.seconds_before + time.monotonic() - self._since,
             "place": self._place.state_dict(),
@@ -197,14 +198,22 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def _gathered(trainer: Any) -> tuple[str, ...]:
+    # In another library's Trainer such a name may mean anything.
+    is_of_trl = any(kind.__module__.partition(".")[0] == "trl" for kind in type(trainer).__mro__)
+    return tuple(name for name in _SINCE_LOGGING if is_of_trl and hasattr(trainer, name))
+
+
 def _put(trainer: Any, name: str, value: Any) -> None:
-    held = getattr(trainer, name, None)
-    if isinstance(held, dict) and isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(held.get(key), dict):
-                held[key].clear()
-                held[key].update(item)
-            else:
-                held[key] = item
-    elif held is not None:
+    if not isinstance(value, dict):
         setattr(trainer, name, value)
+        return
+    held = getattr(trainer, name)
+    for key, item in value.items():
+        if isinstance(item, dict):
+            # What is deleted at each log is made as the trainer makes it, for it is to make lists itself.
+            inner = held[key] if isinstance(held, defaultdict) else held.setdefault(key, {})
+            inner.clear()
+            inner.update(item)
+        else:
+            held[key] = item

@@ -94,26 +94,29 @@ class Noting:
     ck: Any
 
     def compute_loss(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute it, note it, and let come what comes at this batch."""
+        """Compute it, and note it."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[misc]
-        kind = "train" if model.training else "eval"
+        given = inputs["prompt_input_ids" if "input_ids" not in inputs else "input_ids"]
+        words = hashlib.sha256(given.numpy().tobytes()).hexdigest()[:12]
+        self.noted("train" if model.training else "eval", loss[0] if isinstance(loss, tuple) else loss, words)
+        return loss
+
+    def noted(self: Any, kind: str, loss: torch.Tensor, words: str) -> None:
+        """Note a batch, and let come what comes at it."""
         self.counts[kind] += 1
-        words = hashlib.sha256(inputs["input_ids"].numpy().tobytes()).hexdigest()[:12]
         rate = self.optimizer.param_groups[0]["lr"] if self.optimizer else 0.0
-        value = loss[0] if isinstance(loss, tuple) else loss
         note(
             self.trace,
             **self.life["names"],
             what=kind,
             step=self.state.global_step,
-            loss=float(value.detach()).hex(),
+            loss=float(loss.detach()).hex(),
             words=words,
             rate=float(rate).hex(),
         )
         for at, count, what, *rank in self.life.get("events", []):
             if (at, count) == (kind, self.counts[kind]) and RANK in (rank or [RANK]):
                 self.happen(what)
-        return loss
 
     def happen(self: Any, what: str) -> None:
         """Be signalled; or be told to save, and wait until that is heard."""
@@ -200,14 +203,10 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
     data, given = case.get("data", {}), arguments(case, life, base)
     if "fsdp" in given:
         shard_on_cpus()
-    if case.get("kind") == "sft":
-        from tests.train.integrations.workers.transformers_sft import make_sft  # noqa: PLC0415 - TRL takes long
+    if "kind" in case:
+        from tests.train.integrations.workers.transformers_sft import KINDS  # noqa: PLC0415 - TRL takes long
 
-        trainer = make_sft(model, given, callbacks, lora=case.get("lora", False))
-    elif case.get("kind") == "dpo":
-        from tests.train.integrations.workers.transformers_sft import make_dpo  # noqa: PLC0415 - as above
-
-        trainer = make_dpo(model, given, callbacks)
+        trainer = KINDS[case["kind"]](model, given, callbacks)
     elif "held" in case:
         from tests.train.integrations.workers.transformers_held import make_held  # noqa: PLC0415 - needs this
 

@@ -14,13 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations.transformers import chance, feed
+from spotwatch.train.integrations.transformers import chance, course, feed
 
 log = logging.getLogger("spotwatch.train")
-
-START, TRAINING, STEP_ENDS, EPOCH_ENDS, EPOCH_DONE = "start", "training", "step", "epoch", "epoch-done"
-"""Where in an epoch a state is: before the first step, between two, within what the Trainer does after a
-step (logging, evaluation, its own checkpoint), within what it does after the last one, and after that."""
 
 _COUNTED = (
     *("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history"),
@@ -44,7 +40,9 @@ class Counters:
         self._place = place
         self._frozen: dict[str, Any] | None = None
         self._since = time.monotonic()
-        self.phase = START
+        self.phase = course.START
+        self.begun: dict[str, Any] = {"epoch": 0, "taken": 0, "chance": None}
+        """Where the first epoch begins, and with which random state, after a checkpoint of the Trainer's."""
         self.evaluations = 0
         """How many evaluations were finished, in all lives."""
         self.last: tuple[Any, Any] = (None, None)
@@ -64,6 +62,7 @@ class Counters:
         _fits(state, trainer.args)
         self.restored = state
         self.phase, self.evaluations = state["phase"], state["evaluations"]
+        self.begun = state["begun"] or self.begun
         self.seconds_before = state["seconds"]
         self.last = state["last"][0], state["last"][1]
         for name, value in state["state"].items():
@@ -118,6 +117,7 @@ class Counters:
         running = getattr(trainer, "_tr_loss", None)
         return {
             "phase": self.phase,
+            "begun": self.begun if self.phase == course.START else None,
             "evaluations": self.evaluations,
             "last": plain(self.last),
             "fits": _fitting(trainer.args),

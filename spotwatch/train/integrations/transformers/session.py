@@ -11,12 +11,11 @@ import functools
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
-from spotwatch.train.integrations.transformers import chance, counters, feed, fit, hooks, parts
+from spotwatch.train.integrations.transformers import chance, counters, course, feed, fit, hooks, own, parts
 from spotwatch.train.loop import Health
 
 log = logging.getLogger("spotwatch.train")
@@ -86,25 +85,23 @@ class Session:
 
     # What the Trainer calls, in this order.
 
-    def _on_train(
-        self,
-        original: Callable[..., Any],
-        resume_from_checkpoint: Any = None,
-        trial: Any = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        trainer = self.trainer
-        fit.refuse(trainer, trial)
+    def _on_train(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        trainer, asked = self.trainer, own.asked(original, *args, **kwargs)
+        fit.refuse(trainer, asked.get("trial"))
         if self._is_used:
             raise ConfigError(
                 f"train() was called before: run {self._ck.run_id!r} is over; give a second one a Trainer, "
                 f"a Checkpointer and a run_id of its own, or start the program again to go on"
             )
         self._is_used = True
+        wanted = asked.get("resume_from_checkpoint")
+        folder = own.find(wanted, trainer.args.output_dir)
+        self._missing = None if folder is not None else wanted or None
+        if wanted is not None:
+            asked["resume_from_checkpoint"] = folder
         try:
             with self._stack, suppress(_Left):
-                return original(self._folder(resume_from_checkpoint), trial, *args, **kwargs)
+                return original(**asked)
         finally:
             self._is_inside = False
         self._close_loggers()
@@ -134,14 +131,19 @@ class Session:
         self._ck.track(**parts.parts(trainer), trainer=self._counters)
         self._resume(folder)
         saved = self._counters.restored
-        self._feed.meet(self._prepared[1], saved and saved["place"], trainer.eval_dataset)
         if saved is None:
+            self._counters.begun = {
+                "epoch": first,
+                "taken": passed,
+                "chance": own.chance_in(trainer, folder),
+            }
             return first, passed
         self._chance = saved["chance"] or chance.capture()
-        if saved["phase"] == counters.START:
-            return 0, 0
-        self._counters.put_flags_back()
-        return self._goes_on_at(saved, updates)
+        if saved["phase"] != course.START:
+            self._counters.put_flags_back()
+        way = course.goes_on(saved, trainer, self._prepared[1], updates)
+        self._counters.phase, self._place = way.phase, way.place
+        return way.epoch, way.taken
 
     def _on_prepare_for_training(self, original: Callable[..., Any], *args: Any) -> Any:
         if self._prepared is None:
@@ -152,7 +154,7 @@ class Session:
     def _on_evaluate(self, original: Callable[..., Any], *args: Any, skip_scheduler: bool = False) -> Any:
         if not self._is_inside:
             return original(*args, skip_scheduler=skip_scheduler)
-        if skip_scheduler and self._counters.phase != counters.START:
+        if skip_scheduler and self._counters.phase != course.START:
             return {}  # `eval_on_start`, which was done in an earlier life
         if skip_scheduler and self._chance is not None:
             chance.restore(self._chance)
@@ -174,20 +176,23 @@ class Session:
         loader, saved, self._chance = its["train_dataloader"], self._chance, None
         if saved is not None:
             chance.restore(saved)
+        if self._counters.restored is not None:
+            its["resume_from_checkpoint"] = _OURS
         if place is None:
             is_wound = its["resume_from_checkpoint"] is not None and its["epoch"] == its["epochs_trained"]
             self._feed.begin(its["epoch"], loader, its["steps_trained_in_current_epoch"] if is_wound else 0)
-            self._counters.phase, self._counters.last = counters.TRAINING, (None, None)
+            self._comes(course.EPOCH_BEGINS)
+            self._counters.last = (None, None)
             original(**its)
             return
         self._counters.put_flags_back()
         self._feed.stay(place, loader)
-        if self._counters.phase in (counters.STEP_ENDS, counters.EPOCH_ENDS):
-            self._epoch_ends = self._counters.phase == counters.EPOCH_ENDS
+        if self._counters.phase in (course.STEP_ENDS, course.EPOCH_ENDS):
+            self._epoch_ends = self._counters.phase == course.EPOCH_ENDS
             rest = [its[name] for name in ("model", "trial", "epoch", "ignore_keys_for_eval", "start_time")]
             loss = self.trainer._tr_loss  # noqa: SLF001 - has no public name
             self.trainer._maybe_log_save_evaluate(loss, None, *rest)  # noqa: SLF001 - `hooks`
-        if self._counters.phase != counters.EPOCH_DONE:
+        if self._counters.phase != course.EPOCH_DONE:
             self._go_on_in_epoch(original, its, place)
 
     def _go_on_in_epoch(
@@ -206,11 +211,7 @@ class Session:
             self._chance = chance.capture()
         else:
             self._feed.resume(place, its["train_dataloader"], chance.capture())
-        its |= {
-            "resume_from_checkpoint": _OURS,
-            "epochs_trained": its["epoch"],
-            "steps_trained_in_current_epoch": place["taken"],
-        }
+        its |= {"epochs_trained": its["epoch"], "steps_trained_in_current_epoch": place["taken"]}
         original(**its)
 
     def _on_get_batch_samples(
@@ -227,8 +228,10 @@ class Session:
         return loader
 
     def _on_load_rng_state(self, original: Callable[..., Any], checkpoint: Any) -> None:
-        if checkpoint != _OURS:
+        if self._counters.restored is None:
             original(checkpoint)
+        elif self._counters.begun["chance"] is not None:
+            chance.restore(self._counters.begun["chance"])
 
     def _on_maybe_log_save_evaluate(
         self, original: Callable[..., Any], loss: Any, norm: Any, *args: Any, learning_rate: Any = None
@@ -241,9 +244,9 @@ class Session:
             original()
             return
         ends, self._epoch_ends = self._epoch_ends, False
-        self._counters.phase = counters.EPOCH_ENDS if ends else counters.STEP_ENDS
+        self._comes(course.LAST if ends else course.STEP)
         original()
-        self._counters.phase = counters.EPOCH_DONE if ends else counters.TRAINING
+        self._comes(course.DONE)
         self._step()
 
     def _on_finalize_training(
@@ -255,6 +258,9 @@ class Session:
         if self._ck.exit_code in (DURABLE, TAKEN) or (self._ck.exit_code != FINISHED and self._ck.poll()):
             raise _Left
         return original(trial, num_train_samples, start_time - self._counters.seconds_before)
+
+    def _comes(self, what: str) -> None:
+        self._counters.phase = course.NEXT[self._counters.phase, what]
 
     def _step(self) -> None:
         if not self.trainer.accelerator.sync_gradients:
@@ -289,39 +295,6 @@ class Session:
                 f"resume_from_checkpoint={self._missing!r}: there is no such checkpoint, and run "
                 f"{self._ck.run_id!r} has none either; leave it out to begin the run"
             )
-
-    def _goes_on_at(self, saved: dict[str, Any], updates: int) -> tuple[int, int]:
-        """Return the epoch to go on in, and how many batches of it are taken."""
-        args, control = self.trainer.args, self.trainer.control
-        self._place = place = saved["place"]
-        if self._counters.phase == counters.EPOCH_DONE and not control.should_training_stop:
-            was_cut = saved["control"]["should_training_stop"]
-            is_all = -(-place["taken"] // args.gradient_accumulation_steps) >= updates
-            if not was_cut or is_all or feed.is_other_epoch(place, self._prepared[1]):
-                self._place = None
-                return place["epoch"] + 1, 0
-            self._counters.phase = (
-                counters.TRAINING
-            )  # the run was over within it, and is to take more steps now
-        is_over = control.should_training_stop or control.should_epoch_stop
-        if self._counters.phase in (counters.TRAINING, counters.STEP_ENDS) and not is_over:
-            feed.expect_same(place, self._prepared[1], ignores=args.ignore_data_skip)
-        return place["epoch"], place["taken"]
-
-    def _folder(self, wanted: Any) -> str | None:
-        """Return the folder of a Trainer's checkpoint to begin with, when there is one."""
-        from transformers.trainer_utils import get_last_checkpoint  # noqa: PLC0415 - a Trainer of it is here
-
-        if wanted is None or wanted is False:
-            return None
-        output_dir = self.trainer.args.output_dir
-        if wanted is True:
-            folder = get_last_checkpoint(output_dir) if Path(output_dir).is_dir() else None
-        else:
-            folder = str(wanted) if Path(wanted).is_dir() else None
-        if folder is None:
-            self._missing = wanted
-        return folder
 
     def _close_loggers(self) -> None:
         """End the progress bars and reports: training is left, not over, so a program's own are not told."""

@@ -19,7 +19,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARAL
 
 import numpy as np
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 from spotwatch.errors import ConfigError, StoreError
 from spotwatch.handshake import DRAINING
@@ -30,6 +30,14 @@ from spotwatch.train.integrations.transformers.counters import plain
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.transformers_data import averaged, other_data, own_loaders
+from tests.train.integrations.workers.transformers_own import (
+    Stop,
+    StopEvaluating,
+    always_given,
+    begun_evaluating,
+    own_train,
+    resumed_from_its_own,
+)
 from tests.train.integrations.workers.transformers_world import Rows, be_quiet, collate
 
 
@@ -60,19 +68,6 @@ class Bench:
             eval_dataset=Rows(6, noise=False),
             callbacks=list(callbacks),
         )
-
-
-class Stop(TrainerCallback):
-    """Is signalled at a step."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Send it."""
-        del args, control, kwargs
-        if state.global_step == self._step:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def added_only(bench: Bench) -> str:
@@ -156,21 +151,6 @@ def resumed_from_nowhere(bench: Bench) -> str:
     return "trained"
 
 
-def resumed_from_its_own(bench: Bench) -> str:
-    """Begin with a checkpoint of the Trainer's, be stopped, and go on with ours; is all alike?"""
-    whole = bench.trainer(max_steps=8, save_strategy="steps", save_steps=3)
-    whole.train()
-    first = bench.trainer(bench.callback(exits=False), Stop(5), max_steps=8)
-    begun = first.train(resume_from_checkpoint=str(bench.base / "own/checkpoint-3")).global_step
-    second = bench.trainer(bench.callback(), max_steps=8)
-    ended = second.train(resume_from_checkpoint=True).global_step
-    same = all(
-        torch.equal(one, other)
-        for one, other in zip(whole.model.parameters(), second.model.parameters(), strict=True)
-    )
-    return f"{begun} {ended} {same}"
-
-
 def other_batch_size(bench: Bench) -> str:
     """Go on with another batch size."""
     bench.trainer(bench.callback(exits=False), Stop(1), max_steps=8).train()
@@ -188,20 +168,6 @@ def scaled(bench: Bench) -> str:
     other.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
     other.train()
     return f"{other.accelerator.scaler.state_dict()['scale']}"
-
-
-class StopEvaluating(TrainerCallback):
-    """Is signalled at the first batch of an evaluation; notes the step of each batch."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Send it."""
-        del args, control, kwargs
-        self.steps.append(state.global_step)
-        if len(self.steps) == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Swaps(torch.optim.SGD):
@@ -289,7 +255,7 @@ CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(added_only, attached, two_callbacks, two_trainers, no_checkpointer, trained_twice, batch_size_found),
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
     *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
-    *(own_loaders, averaged, other_data),
+    *(own_loaders, averaged, other_data, begun_evaluating, always_given, own_train),
 )
 
 

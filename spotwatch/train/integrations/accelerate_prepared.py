@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from torch.optim.lr_scheduler import LRScheduler
+
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.accelerate_apart import Replicas
 from spotwatch.train.integrations.accelerate_loaders import Position
@@ -86,6 +88,8 @@ class Prepared:
         ):
             unique = {id(thing): thing for thing in things}
             self.objects |= {_numbered(kind, number): thing for number, thing in enumerate(unique.values())}
+        for one in accelerator._optimizers:  # noqa: SLF001 - likewise
+            _look_for_scheduler(one, [*schedulers, *registered])
         self.stepped = list({id(one): one for one in (*optimizers, *schedulers, *registered)}.values())
         """What a program may step between the evaluations of one step."""
         scaler = getattr(accelerator, "scaler", None)
@@ -124,3 +128,19 @@ class Prepared:
 def _numbered(kind: str, number: int) -> str:
     """Return the names of Accelerate's own files: `model`, `model_1`, ..."""
     return f"{kind}_{number}" if number else kind
+
+
+def _look_for_scheduler(prepared: Any, saved: list[Any]) -> None:
+    """Say of an optimizer that it has a scheduler which is not saved."""
+    both = (prepared, prepared.optimizer)
+    # torch marks the step of an optimizer that a scheduler is made for, and does not say by which.
+    if not any(hasattr(one.step, "_wrapped_by_lr_sched") for one in both):
+        return
+    # A program's own object may have it inside, and saves it itself.
+    inside = [part for one in saved for part in getattr(one, "__dict__", {}).values()]
+    schedulers = [one for one in (*saved, *inside) if isinstance(one, LRScheduler)]
+    if not any(scheduler.optimizer is one for scheduler in schedulers for one in both):
+        log.warning(
+            "an optimizer has a scheduler that is neither prepared nor registered: it is not saved, and "
+            "begins anew in the next life; give it to accelerator.prepare(...)"
+        )

@@ -110,7 +110,10 @@ def expect_known(loader: Any, name: str) -> None:
         ConfigError: it is one.
     """
     if type(loader) in _WATCHED.values():
-        raise ConfigError(f"{name} is tracked by another SpotwatchRun already: one run, one Accelerator")
+        raise ConfigError(
+            f"{name} is tracked by another SpotwatchRun already: between two trainings of one Accelerator "
+            f"call accelerator.free_memory(), and prepare anew what the next one needs"
+        )
     if type(loader) not in _WATCHED:
         raise ConfigError(
             f"{name} is a {type(loader).__qualname__}, which Accelerate did not make: give "

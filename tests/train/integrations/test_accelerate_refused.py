@@ -138,6 +138,61 @@ def test_a_loader_that_is_prepared_later_is_said(
     assert caplog.text.count("prepared after the run had begun") == 1
 
 
+class _Own:
+    """A program's own object around a scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scheduler's."""
+        return dict(self.scheduler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hand it on."""
+        self.scheduler.load_state_dict(state)
+
+
+@pytest.mark.parametrize("how", ["not", "prepared", "registered", "within an object"])
+@pytest.mark.parametrize("is_of_prepared", [False, True])
+def test_a_scheduler_that_is_not_saved_is_said(
+    tmp_path: Path,
+    environ: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    *,
+    is_of_prepared: bool,
+) -> None:
+    """It begins anew in the next life, at the rate of the first step."""
+    program = Program(tmp_path, environ)
+    optimizer = program.optimizer if is_of_prepared else program.optimizer.optimizer
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer)
+    if how == "prepared":
+        program.accelerator.prepare(scheduler)
+    elif how != "not":
+        kept = scheduler if how == "registered" else _Own(scheduler)
+        program.accelerator.register_for_checkpointing(kept)
+    with SpotwatchRun(program.ck, program.accelerator):
+        pass
+    assert ("neither prepared nor registered" in caplog.text) == (how == "not")
+
+
+def test_a_loader_of_another_run_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    """What it is to do between two trainings is said, and works."""
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        run.step()
+    ck = Checkpointer(tmp_path / "store", run_id="next", environ=environ)
+    with pytest.raises(ConfigError, match="free_memory"), SpotwatchRun(ck, program.accelerator):
+        pass
+    program.accelerator.free_memory()
+    program.accelerator.prepare(
+        torch.nn.Linear(2, 1), DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
+    )
+    with SpotwatchRun(ck, program.accelerator) as run:
+        assert run.steps == 0
+
+
 def test_a_registered_object_without_a_safe_form_is_refused_at_the_start(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:

@@ -16,7 +16,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import Checkpointer
 from spotwatch.train.integrations.lightning_exit import Untrained
 from spotwatch.train.integrations.lightning_fit import Fit
-from spotwatch.train.integrations.lightning_fitness import refuse
+from spotwatch.train.integrations.lightning_fitness import refuse, warn
 from spotwatch.train.integrations.versions import require
 
 log = logging.getLogger("spotwatch.train")
@@ -79,6 +79,7 @@ class SpotwatchCallback:
             )
         package = _package_of(trainer)
         refuse(trainer, pl_module, [one for one in trainer.callbacks if isinstance(one, SpotwatchCallback)])
+        warn(trainer)
         self._fit = Fit(trainer, self._ck, package, exits=self._exits)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:

@@ -2,7 +2,7 @@
 # ruff: noqa: SLF001 - the loops of Lightning have no public place between two steps
 """One `Trainer.fit` from its resume to its end: where it is hooked into, and what is done there.
 
-Each hook replaces a method on the instance and calls it. What is saved is in `lightning_state`.
+Each hook replaces a method of `lightning_hooks` and calls it. What is saved is in `lightning_state`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from spotwatch.train.checkpointer import FINISHED, Checkpointer
 from spotwatch.train.integrations import lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
+from spotwatch.train.integrations.lightning_hooks import Hooks
 from spotwatch.train.integrations.lightning_loader import Source, resume_all, shield
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.state import rng
@@ -48,58 +49,39 @@ class Fit:
         """What the checkpoint says, until the loops stand there."""
         self._chance: dict[str, Any] = {}
         self._limits = (-1, -1)
+        self._lists: dict[str, int] = {}
         self._path_error: Exception | None = None
         self._step = 0
         self._sanity_steps = trainer.num_sanity_val_steps
+        self._hooks = Hooks(trainer)
         self._install()
 
     # What is hooked into.
 
     def _install(self) -> None:
-        trainer = self._trainer
-        connector, fit_loop = trainer._checkpoint_connector, trainer.fit_loop
-        epoch_loop = fit_loop.epoch_loop
-        self._resume_start, connector.resume_start = connector.resume_start, self._on_resume_start
-        self._resume_end, connector.resume_end = connector.resume_end, self._on_resume_end
-        trainer._signal_connector.register_signal_handlers = self._on_register_signal_handlers
-        self._load_states = fit_loop._load_combined_loader_states
-        fit_loop._load_combined_loader_states = self._on_loaders
-        self._run_start, fit_loop.on_run_start = fit_loop.on_run_start, self._on_run_start
-        self._epoch_start, fit_loop.on_advance_start = fit_loop.on_advance_start, self._on_epoch_start
-        self._epoch_end, fit_loop.on_advance_end = fit_loop.on_advance_end, self._on_epoch_end
-        self._run_end, fit_loop.on_run_end = fit_loop.on_run_end, self._on_run_end
-        self._reset, epoch_loop.reset = epoch_loop.reset, self._on_reset
-        self._batch_end, epoch_loop.on_advance_end = epoch_loop.on_advance_end, self._on_batch_end
-        self.evaluations = Evaluations(trainer, self._ck, epoch_loop.val_loop.run)
-        epoch_loop.val_loop.run = self._on_evaluate
+        connector, signals, fit = "_checkpoint_connector", "_signal_connector", "fit_loop"
+        epoch, evaluation = "fit_loop.epoch_loop", "fit_loop.epoch_loop.val_loop"
+        replace = self._hooks.replace
+        self._resume_start = replace(connector, "resume_start", self._on_resume_start)
+        self._resume_end = replace(connector, "resume_end", self._on_resume_end)
+        replace(signals, "register_signal_handlers", self._on_register_signal_handlers)
+        self._load_states = replace(fit, "_load_combined_loader_states", self._on_loaders)
+        self._run_start = replace(fit, "on_run_start", self._on_run_start)
+        self._epoch_start = replace(fit, "on_advance_start", self._on_epoch_start)
+        self._epoch_end = replace(fit, "on_advance_end", self._on_epoch_end)
+        self._run_end = replace(fit, "on_run_end", self._on_run_end)
+        self._reset = replace(epoch, "reset", self._on_reset)
+        self._batch_end = replace(epoch, "on_advance_end", self._on_batch_end)
+        self.evaluations = Evaluations(self._trainer, self._ck, replace(evaluation, "run", self._on_evaluate))
 
     def _uninstall(self) -> None:
-        trainer = self._trainer
-        fit_loop = trainer.fit_loop
-        for owner, names in (
-            (trainer._checkpoint_connector, ("resume_start", "resume_end")),
-            (trainer._signal_connector, ("register_signal_handlers",)),
-            (
-                fit_loop,
-                (
-                    "_load_combined_loader_states",
-                    "on_run_start",
-                    "on_advance_start",
-                    "on_advance_end",
-                    "on_run_end",
-                ),
-            ),
-            (fit_loop.epoch_loop, ("reset", "on_advance_end")),
-            (fit_loop.epoch_loop.val_loop, ("run",)),
-        ):
-            for name in names:
-                vars(owner).pop(name, None)
-        combined = fit_loop._combined_loader
+        self._hooks.put_back()
+        combined = self._trainer.fit_loop._combined_loader
         if combined is not None:
             combined._flattened = [
                 getattr(one, "loader", one) if isinstance(one, Source) else one for one in combined.flattened
             ]
-        trainer.num_sanity_val_steps = self._sanity_steps
+        self._trainer.num_sanity_val_steps = self._sanity_steps
 
     # The resume.
 
@@ -115,6 +97,7 @@ class Fit:
         path = trainer._checkpoint_connector._ckpt_path
         self._resume_end()
         self._state = state = TrainerState(trainer, self._package)
+        self._lists = lightning_values.lists(trainer.lightning_module)
         optimizers = {f"optimizer_{n}": one for n, one in enumerate(trainer.optimizers)}
         self._ck.track(model=trainer.lightning_module, lightning=state, **optimizers)
         try:
@@ -255,6 +238,8 @@ class Fit:
         self._step = step
         self._state_of().at = at
         if self._ck.step(step):
+            if at is At.BATCH:
+                self._warn_of_lists()
             self._leave()
 
     def _on_run_end(self) -> None:
@@ -296,9 +281,21 @@ class Fit:
         self._state_of().at = At.EVALUATION
         for _ in range(_MOST_CALLS):
             if self._ck.step(self._trainer.global_step):
+                self._warn_of_lists()
                 self._leave()
         log.info("the stop was called off: the evaluation begins again")
         lightning_state.begin_workers_again(self._trainer, self._state_of().evaluated)
+
+    def _warn_of_lists(self) -> None:
+        """Say which lists of the model the rest of this epoch will lack: results gathered for its end."""
+        now = lightning_values.lists(self._trainer.lightning_module)
+        grown = [name for name, length in now.items() if length > self._lists.get(name, 0)]
+        if grown:
+            log.warning(
+                "what the model keeps in %s is not saved: the next life goes on in this epoch with less; use "
+                "self.log() or a metric of torchmetrics",
+                ", ".join(grown),
+            )
 
     def _state_of(self) -> TrainerState:
         if self._state is None:

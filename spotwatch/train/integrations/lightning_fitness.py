@@ -7,10 +7,14 @@ It changes nothing.
 from __future__ import annotations
 
 import inspect
+import logging
 from importlib.metadata import version
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.lightning_hooks import missing
+
+log = logging.getLogger("spotwatch.train")
 
 _STRATEGIES = {
     "DeepSpeedStrategy": "its state is in files of its own; use ModelParallelStrategy (FSDP2) or ddp",
@@ -30,21 +34,6 @@ _CALLBACKS = {
         "WeightAveraging"
     ),
 }
-_HOOKED: dict[str, dict[str, tuple[str, ...]]] = {
-    "_checkpoint_connector": {"resume_start": ("checkpoint_path", "weights_only"), "resume_end": ()},
-    "_signal_connector": {"register_signal_handlers": ()},
-    "fit_loop": {
-        "_load_combined_loader_states": (),
-        "on_run_start": (),
-        "on_advance_start": (),
-        "on_advance_end": (),
-        "on_run_end": (),
-    },
-    "fit_loop.epoch_loop": {"reset": (), "advance": ("data_fetcher",), "on_advance_end": ("data_fetcher",)},
-    "fit_loop.epoch_loop.val_loop": {"run": (), "setup_data": (), "teardown": ()},
-    "": {"_teardown": ()},
-}
-"""What is replaced on the instances, with its parameters."""
 
 
 def refuse(trainer: Any, module: Any, ours: list[Any]) -> None:
@@ -76,35 +65,27 @@ def refuse(trainer: Any, module: Any, ours: list[Any]) -> None:
         problems.append(f"{len(ours)} SpotwatchCallbacks: give the Trainer one")
     if problems:
         raise ConfigError(*problems)
-    _check_hooked(trainer)
-
-
-def _check_hooked(trainer: Any) -> None:
-    missing = []
-    for path, names in _HOOKED.items():
-        owner = trainer
-        for part in path.split(".") if path else ():
-            owner = getattr(owner, part, None)
-        for name, parameters in names.items():
-            found = getattr(owner, name, None)
-            if found is None or not _takes(found, parameters):
-                missing.append(".".join(part for part in (path, name) if part))
-    if missing:
+    if changed := missing(trainer):
         package = type(trainer).__mro__[-2].__module__.partition(".")[0]
         raise ConfigError(
-            f"{package} {version(package)} has changed {', '.join(missing)}, which saving needs: use one of "
+            f"{package} {version(package)} has changed {', '.join(changed)}, which saving needs: use one of "
             f"the versions that docs/integrations/lightning.md names"
         )
 
 
-def _takes(method: Any, parameters: tuple[str, ...]) -> bool:
-    signature = inspect.signature(method)
-    try:
-        signature.bind(*parameters)
-    except TypeError:
-        return False
-    named = [one for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
-    return tuple(one.name for one in named) == parameters
+def warn(trainer: Any) -> None:
+    """Say what will be lost in the next life although training goes on.
+
+    Args:
+        trainer: with its loggers.
+    """
+    for logger in trainer.loggers:
+        if _is_a(logger, "CSVLogger") and isinstance(logger.version, str):
+            log.warning(
+                "CSVLogger(version=%r): the next life deletes what this one logs there, for so Lightning "
+                "begins; leave version out, or use another logger",
+                logger.version,
+            )
 
 
 def _is_a(thing: object, name: str) -> bool:

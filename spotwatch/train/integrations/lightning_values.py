@@ -121,6 +121,11 @@ def numbers(module: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def lists(module: Any) -> dict[str, int]:
+    """Return how long the lists are that a model holds as plain attributes, which nobody saves."""
+    return {key: len(value) for key, value in vars(module).items() if type(value) is list}
+
+
 def copied(state: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of metrics that what goes on does not change."""
     return {name: {key: _copied(value) for key, value in one.items()} for name, one in state.items()}

@@ -238,6 +238,25 @@ def test_a_model_that_has_come_to_have_other_parts_is_not_saved_and_trains_on(wo
     assert "goes on from step 4" in run.live(75, **told("step", 4))
 
 
+@pytest.mark.parametrize(("place", "step"), [("step", 3), ("validation", 6)])
+def test_lists_that_are_filled_within_an_epoch_are_named_at_a_stop(
+    world: World, place: str, step: int
+) -> None:
+    """What is made of them at its end would be of a part of it; after its end nothing is to be said."""
+    run = world.run(PLAIN)
+    assert "keeps in gathered is not saved" in run.live(75, **told(place, step))
+    assert "is not saved" not in run.live(75, **told("epoch", 6))
+
+
+@pytest.mark.parametrize(("version", "is_named"), [("mine", True), (None, False)])
+def test_a_logger_that_deletes_what_the_life_before_has_logged_is_named(
+    world: World, version: str | None, *, is_named: bool
+) -> None:
+    """CSVLogger begins a file anew where its version is given."""
+    text = world.run({"csv": version}).live(0)
+    assert ("CSVLogger(version='mine'): the next life deletes what this one logs" in text) is is_named
+
+
 def test_hyperparameters_without_a_safe_form_are_left_out_with_a_word(world: World) -> None:
     """Going on does not need them."""
     run = world.run({"hyper": True})

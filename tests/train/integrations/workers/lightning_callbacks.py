@@ -17,6 +17,11 @@ def switching(pl: Any, case: dict[str, Any]) -> list[Any]:
     return callbacks
 
 
+def csv(pl: Any, case: dict[str, Any], store: str) -> list[Any]:
+    """Return a logger that begins anew in each life, if the case asks for it."""
+    return [pl.loggers.CSVLogger(f"{store}-csv", version=case["csv"])] if "csv" in case else []
+
+
 def _finetuning(pl: Any) -> Any:
     class Finetuning(pl.callbacks.BaseFinetuning):
         """Freezes the first layers, averages included, and lets them learn from the second epoch on."""

@@ -34,7 +34,7 @@ from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
-from tests.train.integrations.workers.lightning_callbacks import switching
+from tests.train.integrations.workers.lightning_callbacks import csv, switching
 from tests.train.integrations.workers.lightning_data import Noisy, Stream, loader
 from tests.train.integrations.workers.lightning_metrics import More
 
@@ -83,6 +83,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             self.more = More() if case.get("metrics") else None
             self.automatic_optimization = not case.get("manual")
             self.waits = 0
+            self.gathered: list[float] = []
             self.save_hyperparameters({"kind": Path("models"), "width": 8} if case.get("hyper") else {})
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -95,6 +96,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
             self.log("loss", loss, on_step=True, on_epoch=True, batch_size=4)
             self.metric(loss.detach())
             self.hand.update(loss.detach())
+            self.gathered.append(float(loss))
             if self.more is not None:
                 self.more.take(loss.detach())
             self.log("metric", self.metric, on_epoch=True, on_step=False, batch_size=4)
@@ -237,7 +239,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
     trainer = pl.Trainer(
         accelerator="cpu",
         callbacks=callbacks,
-        logger=Recorder(),
+        logger=[Recorder(), *csv(pl, case, store)],
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=f"{store}-root",

@@ -13,7 +13,7 @@ from tests.train.launching import ranks
 pytest.importorskip("torch", reason="meshes are torch's")
 pytestmark = pytest.mark.timeout(300)
 
-GOOD = ("submesh", "stages", "plain_stages", "tied", "number", "optimizers", "uneven")
+GOOD = ("submesh", "stages", "plain_stages", "buffers", "tied", "number", "optimizers", "uneven")
 REFUSED = {
     "same_name": r"under the name 'model': model/layer0 is on rank 0 only; model/layer1 is on rank 1 only",
     "mixed_meshes": "model/a is float32 (4, 3) S(0), R on a mesh of dp=2 x tp=2 on rank 0 and ",

@@ -17,6 +17,7 @@ from spotwatch.model import JSON
 from spotwatch.train.consensus import Consensus
 from spotwatch.train.parts import Body, Held, part_bytes_for
 from spotwatch.train.ranks import layout, sharing
+from spotwatch.train.ranks.alike import Alike
 from spotwatch.train.ranks.catalogue import Catalogue, own_from_json, own_to_json
 from spotwatch.train.ranks.ranks import Ranks
 from spotwatch.train.ranks.sharded_load import Loading
@@ -70,6 +71,7 @@ class Sharded:
         self._insists = insists
         self._plan: _Plan | None = None
         self._holders: layout.Holders = {}
+        self._alike = Alike()
         self._places: Places | None = None
         self._streaming = Streaming(staging)
         # Now, not in the first save, which training waits for: it takes seconds.
@@ -84,7 +86,7 @@ class Sharded:
             ConfigError: a value has no safe form, or the ranks do not track the same.
             StoreError: so it is on another rank, or a rank has gone.
         """
-        split, signature, _ = self._look_together()
+        split, signature, _ = self._look_together(compares=False)
         has_parts = any(tensors.is_sharded(tensor) for tensor in split.shared.values())
         if any(self._world.everyone(has_parts)):
             # Parts that cannot be put together again are found out only by planning.
@@ -94,7 +96,7 @@ class Sharded:
         """Return this rank's share as it is now. All ranks call it together, and succeed or fail together.
 
         Where the tensors are as they were at the save before, no plan is made, and the ranks exchange two
-        short messages: what training waits for is the copy.
+        short messages: what training waits for is the copy. Buffers that differ by rank are stored by rank.
 
         Raises:
             ConfigError: a value has no safe form, or the ranks do not track the same.
@@ -104,7 +106,7 @@ class Sharded:
             return self._capture()
 
     def _capture(self) -> Snapshot:
-        split, signature, has_changed = self._look_together()
+        split, signature, has_changed = self._look_together(compares=self._world.size > 1)
         if has_changed or self._plan is None:
             self._plan = self._new_plan(split, signature)
         plan = self._plan
@@ -153,8 +155,12 @@ class Sharded:
             state, flat = self._state.encode(sharded=True)
         return sharing.split(objects, state, flat)
 
-    def _look_together(self) -> tuple[Split, object, bool]:
-        """Return what there is to save, and whether any rank has to have a new plan for it."""
+    def _look_together(self, *, compares: bool) -> tuple[Split, object, bool]:
+        """Return what there is to save, and whether any rank has to have a new plan for it.
+
+        Args:
+            compares: look whether the ranks hold alike what they should; training has begun.
+        """
         problem: Exception | None = None
         row: list[Any]
         try:
@@ -163,21 +169,27 @@ class Sharded:
             has_changed = self._plan is None or self._plan.signature != signature
             if has_changed:
                 layout.refuse_sums(split.shared)
-            row = ["", has_changed]
+                self._alike.forget()
+            seen = self._alike.look(self._state.objects, split.shared) if compares else {}
+            row = ["", has_changed, seen]
         except (ConfigError, StoreError) as error:
             problem = error
-            row = [str(error), True]
+            row = [str(error), True, {}]
         rows: list[Any] = self._world.everyone(row)
         if problem is not None:
             raise problem
-        for rank, (told, _) in enumerate(rows):
+        for rank, (told, _, _) in enumerate(rows):
             if told:
                 raise StoreError(f"rank {rank}: {told}")
         has_changed = any(row[1] for row in rows)
         if has_changed:
             self._agree(split)
+        if differ := self._alike.differ([row[2] for row in rows]):
+            sums: list[Any] = self._world.everyone(self._alike.sums(differ, split.shared))
+            has_changed |= self._alike.learn(sums, speaks=self._world.is_first)
         elsewhere = [name for name in self._together() if self._holders[name][0] != self._world.rank]
-        return sharing.without(split, elsewhere), signature, has_changed
+        by_rank = [name for name in self._alike.by_rank if layout.object_of(name) in elsewhere]
+        return sharing.with_own(sharing.without(split, elsewhere), by_rank), signature, has_changed
 
     def _agree(self, split: Split) -> None:
         """Learn who tracks what; raise `ConfigError` on all ranks where what must be the same is not."""

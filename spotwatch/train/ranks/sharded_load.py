@@ -159,8 +159,11 @@ class Loading:
         expect_same_names(objects, chosen, here.encoded["objects"])
         state = {"objects": chosen, "rng": states[source].get("rng")}
         names = list(dict.fromkeys(names_in(state)))
-        own = [(source, name) for name in names if name in catalogue.own[source]]
-        shared = [name for name in names if name not in catalogue.own[source]]
+        mine = set(catalogue.own[source])
+        if self._is_changed:  # then buffers that differed by rank are the first one's
+            mine -= {name for name in catalogue.tensors if layout.object_of(name) in together}
+        own = [(source, name) for name in names if name in mine]
+        shared = [name for name in names if name not in mine]
         unknown = [name for name in shared if name not in catalogue.tensors]
         if unknown:
             raise CheckpointCorrupt(f"the manifest names tensors that are nowhere: {', '.join(unknown[:5])}")

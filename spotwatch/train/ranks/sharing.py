@@ -95,13 +95,29 @@ def without(split: Split, names: Collection[str]) -> Split:
     return replace(split, state={**state, "objects": kept})
 
 
+def with_own(split: Split, names: Collection[str]) -> Split:
+    """Return the same, with shared tensors of these names kept for this rank alone too."""
+    own = {name: tensor for name, tensor in split.shared.items() if name in names}
+    return replace(split, own=split.own | own)
+
+
+def buffer_names(objects: Mapping[str, object]) -> set[str]:
+    """Return the names that buffers of models have in the state."""
+    return {
+        f"{name}/{path}"
+        for name, thing in objects.items()
+        if hasattr(thing, "named_buffers")
+        for path, _ in thing.named_buffers(remove_duplicate=False)
+    }
+
+
 def owners(
     objects: Mapping[str, object], shared: Mapping[str, torch.Tensor], holders: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
     """Return which rank writes each tensor that several hold whole; the same on all that hold it.
 
-    Buffers are the first one's, as DistributedDataParallel has it: it gives them to the others before each
-    forward pass, so what the others have may differ. All else goes to whoever has least so far.
+    Buffers are the first one's, as DistributedDataParallel has it; where they differ, the others store their
+    own besides. All else goes to whoever has least so far.
 
     Args:
         objects: that are tracked.
@@ -109,12 +125,7 @@ def owners(
         holders: the ranks that track an object, by its name.
     """
     whole = {name: tensor for name, tensor in shared.items() if not tensors.is_sharded(tensor)}
-    buffers = {
-        f"{name}/{path}"
-        for name, thing in objects.items()
-        if hasattr(thing, "named_buffers")
-        for path, _ in thing.named_buffers(remove_duplicate=False)
-    }
+    buffers = buffer_names(objects)
     # Counted apart for each group of ranks: what the others track besides, a rank does not know.
     loads: dict[tuple[int, ...], list[int]] = {}
     result = {}

@@ -112,6 +112,13 @@ class Cases:
         optimizer = self.trained(life, torch.optim.SGD, model, lr=0.1, momentum=0.9)
         return {f"stage{self.rank}": model, f"optimizer{self.rank}": optimizer}
 
+    def buffers(self, life: int) -> dict[str, Any]:
+        """Two stages of plain tensors, each whole on two ranks, and in each a buffer that differs by rank."""
+        stage = self.rank // 2
+        model = Model(weight=self.whole(life * 10 + stage, (3, 2)))
+        model.register_buffer("seen", torch.full((2,), life * 10.0 + self.rank))
+        return {f"stage{stage}": model}
+
     def tied(self, life: int) -> dict[str, Any]:
         """A weight that two layers share."""
         model = Model(first=self.spread(life, (5, 3), self.line, Shard(0)))

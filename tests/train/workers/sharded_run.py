@@ -4,13 +4,15 @@
 `sharded_run.py OUT KIND VERB...`; KIND is `plain`, `ddp` or `fsdp`. The verbs are carried out in turn:
 `root=PATH` (where checkpoints lie), `train=STEPS`, `save=STEP`, `restore`, `insist=1`, `note=NAME` (tell what
 is held now), `begin=WIDTH` (all anew, with a model so wide), `skew` (the ranks track different models),
-`uneven` (a loader's position differs by rank). What fails is told under the verb, and the next one follows;
-`#` and more make a verb a name of its own.
+`uneven` (a loader's position differs by rank), `differ` (a model's values do), `log=NAME` (tell the warnings
+since the last time). What fails is told under the verb, and the next one follows; `#` and more make a verb a
+name of its own.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import sys
@@ -53,6 +55,18 @@ class Position:
         self.at = state["at"]
 
 
+class Heard(logging.Handler):
+    """Keeps the warnings of the library."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one down."""
+        self.said.append(record.getMessage())
+
+
 class Run:
     """A model, what trains it, and what saves it."""
 
@@ -64,6 +78,8 @@ class Run:
         self.root = Path()
         self.insists = False
         self.told: dict[str, Any] = {}
+        self.heard = Heard()
+        logging.getLogger("spotwatch.train").addHandler(self.heard)
         self.begin(10)
 
     def begin(self, width: int) -> None:
@@ -151,7 +167,7 @@ class Run:
         registry.writer = "test"
         return registry
 
-    def obey(self, verb: str) -> None:  # noqa: C901 - a list of verbs
+    def obey(self, verb: str) -> None:  # noqa: C901, PLR0912 - a list of verbs
         """Carry out one verb."""
         name, _, value = verb.partition("=")
         value, _, _ = value.partition("#")
@@ -174,6 +190,11 @@ class Run:
                 self.skew()
             case "uneven":
                 self.position.at += 100 * self.world.rank
+            case "differ":
+                with torch.no_grad():
+                    torch._foreach_add_([*self.model.parameters()], 0.1 * self.world.rank)
+            case "log":
+                result, self.heard.said = self.heard.said, []
             case "note":
                 result = self.note()
             case _:

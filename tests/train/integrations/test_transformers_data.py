@@ -18,6 +18,7 @@ _TWO_EPOCHS = {"num_train_epochs": 2}
 _EVALUATES: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 2}
 _WORKERS = {"dataloader_num_workers": 2}
 _NOISE = {"noise": True}
+_REFUSED = 3
 _CASES: list[dict[str, Any]] = [
     {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7), {}]},
     {
@@ -73,6 +74,19 @@ _CASES: list[dict[str, Any]] = [
         "lives": [PLAIN, at(7), {}],
     },
     {"name": "counting-stream", "held": "stream", "args": {"max_steps": 15}, "lives": [PLAIN, at(13), {}]},
+    *(
+        {
+            "name": name,
+            "args": _TWO_EPOCHS | args,
+            "options": options,
+            "lives": [PLAIN, at(7), {"args": changed}],
+        }
+        for name, args, options, changed in (
+            ("other-seed", {}, {}, {"seed": 8}),
+            ("other-seed-for-workers", _WORKERS, {"rereads": True}, {"data_seed": 8}),
+            ("other-strategy", _WORKERS, {}, {"train_sampling_strategy": "group_by_length"}),
+        )
+    ),
     {
         "name": "ignored",
         "args": _TWO_EPOCHS | {"ignore_data_skip": True, "logging_nan_inf_filter": False},
@@ -104,6 +118,14 @@ def test_what_data_draws_and_counts_itself_goes_on(noted: Noted, case: str) -> N
     """Generators of samplers, datasets and collators, and counts of their own, are where they were."""
     noted.assert_same(case)
     assert set(noted.exits(case)) == {0, 75}
+
+
+@pytest.mark.parametrize("case", ["other-seed", "other-seed-for-workers", "other-strategy"])
+def test_another_order_is_refused_within_an_epoch(noted: Noted, case: str) -> None:
+    """Nothing is trained behind samples that are not those that were trained."""
+    assert noted.exits(case) == [75, 1]
+    assert not noted.all(case, "train", life=2)
+    assert noted.output.count("after 8 batches, and these would be of other samples now") == _REFUSED
 
 
 def test_chance_in_workers_differs_without_rereads(noted: Noted) -> None:

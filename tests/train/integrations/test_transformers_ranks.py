@@ -14,7 +14,12 @@ pytest.importorskip("transformers", reason="the Trainer of transformers is what 
 
 pytestmark = pytest.mark.timeout(LAUNCH_SECONDS)
 
-_ARGS = {"num_train_epochs": 2, "ddp_backend": "gloo", "eval_strategy": "steps", "eval_steps": 2}
+_ARGS: dict[str, Any] = {
+    "num_train_epochs": 2,
+    "ddp_backend": "gloo",
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+}
 _FSDP2 = {
     "fsdp": True,
     "fsdp_config": {
@@ -24,16 +29,17 @@ _FSDP2 = {
     },
 }
 _UNSEEDED = {"accelerator_config": {"use_seedable_sampler": False}}
+_DISPATCHED = {"accelerator_config": {"dispatch_batches": True}}
+_MORE = {"noise": True, "count": 44}
+_STEPS_AN_EPOCH = 6
 _LIVES = [PLAIN, at(7, rank=1), at(2, within="eval", rank=1), {}]
 _CASES: list[dict[str, Any]] = [
     {"name": "ddp", "args": _ARGS, "data": {"noise": True, "count": 44}, "lives": _LIVES},
     {"name": "fsdp2", "args": _ARGS | _FSDP2, "data": {"count": 44}, "lives": _LIVES},
-    {
-        "name": "unseeded",
-        "args": _ARGS | _UNSEEDED,
-        "data": {"noise": True},
-        "lives": [PLAIN, at(8, rank=1), {}],
-    },
+    *(
+        {"name": name, "args": _ARGS | given, "data": _MORE, "lives": [PLAIN, at(count, rank=1), {}]}
+        for name, given, count in (("unseeded", _UNSEEDED, 14), ("dispatched", _DISPATCHED, 4))
+    ),
 ]
 
 
@@ -52,11 +58,15 @@ def test_two_processes_are_one_training(noted: Noted, case: str, rank: int) -> N
     assert [row["sharded"] for row in noted.all(case, "end", rank=rank)] == [case == "fsdp2"] * len(_LIVES)
 
 
+@pytest.mark.parametrize("case", ["unseeded", "dispatched"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_order_that_accelerate_draws_is_the_same(noted: Noted, rank: int) -> None:
-    """Without a seedable sampler it gives the sampler a generator of its own, which goes on where it was."""
-    noted.assert_same("unseeded", rank=rank)
-    assert noted.exits("unseeded", rank=rank) == [75, 0]
+def test_accelerates_own_orders_are_the_same(noted: Noted, case: str, rank: int) -> None:
+    """With a generator that Accelerate gives the sampler, and where one process reads for both."""
+    noted.assert_same(case, rank=rank)
+    assert noted.exits(case, rank=rank) == [75, 0]
+    assert len(noted.steps(case, "train", life=2, rank=rank)) % _STEPS_AN_EPOCH, (
+        "it was to stop within an epoch"
+    )
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

@@ -15,8 +15,10 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.chance import Notes
+from spotwatch.train.integrations.transformers import loaders
 from spotwatch.train.integrations.transformers.chance import Chance, capture, plain, restore
 from spotwatch.train.integrations.transformers.held import Holdings
+from spotwatch.train.integrations.transformers.order import Order
 
 _HEARD = 64
 """Batches of which the random state is remembered: one is made ahead, or one for each process."""
@@ -36,6 +38,8 @@ class Feed:
         self._rereads = rereads
         self._begun: Chance = {}
         self._holdings: Holdings | None = None
+        self._order = Order()
+        self._expected: int | None = None
         self._notes = Notes()
         self._heard: deque[tuple[int, dict[str, Any]]] = deque(maxlen=_HEARD)
         self._wanted = 0
@@ -68,6 +72,7 @@ class Feed:
             "ahead": ahead,
             "is_over": is_over,
             "held": held,
+            "order": self._order.at(taken),
         }
 
     def meet(self, loader: Any, place: dict[str, Any] | None, evaluated: Any) -> None:
@@ -99,14 +104,17 @@ class Feed:
             place: what `state_dict` returned.
             loader: of the whole epoch.
             chance: the random state that training goes on with.
+
+        Raises:
+            ConfigError: when batches are taken: those passed over are of other samples.
         """
         self._enter(place["epoch"], place["taken"], loader, place["begun"])
         if place["is_over"] or not loader.num_workers:
             # Else what the sampler holds is ahead of what was taken, and comes there by itself.
             chance = self._with_held(chance)
-        self._ahead = deque([*place["ahead"], chance])
+        self._ahead, self._expected = deque([*place["ahead"], chance]), place["order"]
         self._restore(self._begun)
-        _set_epoch(loader, self.epoch)
+        loaders.set_epoch(loader, self.epoch)
         self._open = (lambda: iter(())) if place["is_over"] else lambda: self._again(loader)
 
     def take(self, batches: Iterator[Any], count: int) -> Iterator[Any]:
@@ -134,15 +142,16 @@ class Feed:
             self._holdings.put(chance["held"])
 
     def _enter(self, epoch: int, taken: int, loader: Any, begun: Chance) -> None:
-        self._each = _made_for_each(loader)
+        self._each = loaders.made_for_each(loader)
         self.epoch, self.taken, self._fetched = epoch, taken, taken * self._each
-        self._begun, self._serves, self._length = begun, loader, _length(loader)
+        self._begun, self._serves, self._length = begun, loader, loaders.length(loader)
         self._heard.clear()
         self._ahead.clear()
+        self._order.begin()
         self._open = self._source = self._stays = None
 
     def _again(self, loader: Any) -> Iterator[Any]:
-        if _is_stream(loader) or (self._rereads and loader.num_workers):
+        if loaders.is_stream(loader) or (self._rereads and loader.num_workers):
             source, discard = loader, self.taken
             self._listen(loader, discard=discard * self._each)
         else:
@@ -157,9 +166,17 @@ class Feed:
     def _passing_over(self, loader: Any) -> Any:
         from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
 
-        source: Any = skip_first_batches(loader, self.taken)
-        sampler = _skipping(source)
-        sampler.batch_sampler = _Noticed(sampler.batch_sampler, self.taken, self._put_back)
+        # One that makes the batches of all processes has made more than each of them has trained.
+        made = self._fetched
+
+        def pass_over(number: int) -> None:
+            if number == made:
+                self._order.expect(self._expected, number)
+                self._put_back()
+
+        source: Any = skip_first_batches(loader, made)
+        sampler = loaders.skipping(source)
+        sampler.batch_sampler = self._order.of(sampler.batch_sampler, pass_over)
         return source
 
     def _put_back(self) -> None:
@@ -174,7 +191,8 @@ class Feed:
         begin, is_new, is_first_epoch = type(base).__iter__, [True], not self.epoch
 
         def batches() -> Iterator[Any]:
-            with contextlib.nullcontext() if is_first_epoch else _no_seed_twice(base):
+            follows = contextlib.nullcontext() if is_noticed else self._order.following(base)
+            with follows, contextlib.nullcontext() if is_first_epoch else loaders.no_seed_twice(base):
                 made = begin(base)
             return self._hear(
                 *(made, discard if is_new and is_new.pop() else 0),
@@ -187,6 +205,8 @@ class Feed:
     def _hear(self, made: Iterator[Any], discard: int, *, listens: bool, is_noticed: bool) -> Iterator[Any]:
         for _ in range(discard):
             next(made, None)
+        if discard:
+            self._order.expect(self._expected, discard)
         while True:
             if not is_noticed:
                 self._put_back()
@@ -204,29 +224,6 @@ class Feed:
             yield batch
 
 
-class _Noticed:
-    """The batches of a sampler; calls `notice` before the one of this number is drawn."""
-
-    def __init__(self, batches: Any, number: int, notice: Callable[[], None]) -> None:
-        self._batches = batches
-        self._number = number
-        self._notice = notice
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self._number:
-            self._notice()
-        for number, samples in enumerate(self._batches, start=1):
-            yield samples
-            if number == self._number:
-                self._notice()
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-
 def expect_passable(loader: Any) -> None:
     """Refuse a loader of which no later life could pass over the batches that were trained.
 
@@ -239,9 +236,9 @@ def expect_passable(loader: Any) -> None:
     # What passes over batches is made anew, of torch's or Accelerate's kind: a subclass's own would be lost.
     kind = type(loader).__iter__.__module__.partition(".")[0] if isinstance(loader, DataLoader) else ""
     if kind in ("torch", "accelerate"):
-        if _is_stream(loader):
+        if loaders.is_stream(loader):
             return
-        sampler = _skipping(skip_first_batches(loader, 1))
+        sampler = loaders.skipping(skip_first_batches(loader, 1))
         if sampler is not None and sampler.batch_sampler is not None:
             return
     raise ConfigError(
@@ -263,7 +260,7 @@ def expect_same(place: dict[str, Any], loader: Any, *, ignores: bool) -> None:
     Raises:
         ConfigError: it has more or fewer batches or samples.
     """
-    was, now = place["length"], _length(loader)
+    was, now = place["length"], loaders.length(loader)
     if was != now and not ignores:
         raise ConfigError(
             f"the run was stopped within an epoch of {was[0]} batches of {was[1]} samples, and there are "
@@ -275,7 +272,7 @@ def expect_same(place: dict[str, Any], loader: Any, *, ignores: bool) -> None:
 def is_other_epoch(place: dict[str, Any], loader: Any) -> bool:
     """Tell whether all of its epoch was taken, of another number of batches than this loader has."""
     length = place["length"][0]
-    return length not in (None, _length(loader)[0]) and bool(place["taken"] >= length)
+    return length not in (None, loaders.length(loader)[0]) and bool(place["taken"] >= length)
 
 
 def keep_seed(loader: Any) -> None:
@@ -285,60 +282,7 @@ def keep_seed(loader: Any) -> None:
         return
 
     def batches() -> Iterator[Any]:
-        with _no_seed_twice(base):
+        with loaders.no_seed_twice(base):
             return iter(type(base).__iter__(base))
 
     base.__iter__ = batches
-
-
-@contextlib.contextmanager
-def _no_seed_twice(base: Any) -> Iterator[None]:
-    """Have workers that stay over epochs draw no seed from the global state when they are started again.
-
-    They are given one when they are started: once in a run, but also in each of its later lives.
-    """
-    if not base.persistent_workers or getattr(base, "_iterator", None) is not None:
-        yield
-        return
-    import torch  # noqa: PLC0415 - only a trainer has it
-
-    own, base.generator = base.generator, torch.Generator()
-    try:
-        yield
-    finally:
-        base.generator = own
-
-
-def _skipping(source: Any) -> Any:
-    """Return the sampler that passes over batches in what `skip_first_batches` returned; None without one."""
-    samplers = (source.batch_sampler, source.sampler)
-    return next((one for one in samplers if type(one).__name__ == "SkipBatchSampler"), None)
-
-
-def _is_stream(loader: Any) -> bool:
-    from torch.utils.data import IterableDataset  # noqa: PLC0415 - only a trainer has it
-
-    return isinstance(loader.dataset, IterableDataset)
-
-
-def _length(loader: Any) -> list[int | None]:
-    """Return how many batches and samples it has; None where it does not know."""
-    from transformers.trainer_utils import has_length  # noqa: PLC0415 - a Trainer's loader is here
-
-    things: list[Any] = [loader, getattr(loader, "dataset", None)]
-    return [len(one) if has_length(one) else None for one in things]
-
-
-def _made_for_each(loader: Any) -> int:
-    """Return how many batches this process makes for each that it trains."""
-    if type(loader).__name__ != "DataLoaderDispatcher" or loader.split_batches:
-        return 1
-    return int(loader.state.num_processes) if loader.state.process_index == 0 else 0
-
-
-def _set_epoch(loader: Any, epoch: int) -> None:
-    """Tell the loader, and samplers that it does not reach, as the Trainer does at each epoch."""
-    below = getattr(getattr(loader, "batch_sampler", None), "batch_sampler", None)
-    for thing in (loader, below):
-        if thing is not None and hasattr(thing, "set_epoch"):
-            thing.set_epoch(epoch)

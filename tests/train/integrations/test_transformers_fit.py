@@ -29,6 +29,7 @@ _SAID = {
     "resumed_from_nowhere": r"ConfigError: resume_from_checkpoint=True: there is no such checkpoint",
     "resumed_from_its_own": r"6 8 True",
     "begun_evaluating": r"\[3, 3, 8\] True; \[3, 3, 8\] True$",
+    "also_without_adapters": r"ConfigError: also=.* a GPT2LMHeadModel is saved whole: leave it out",
     "always_given": r"14 True",
     "own_train": r"5 True; 5 True; 5 True; .*missing .*'note'",
     "other_batch_size": r"StoreError: .*per_device_train_batch_size was 2, and is 4.*set what was",

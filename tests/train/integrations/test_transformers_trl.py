@@ -20,6 +20,13 @@ _ARGS = {"num_train_epochs": 2, "eval_strategy": "steps", "eval_steps": 2}
 _CASES: list[dict[str, Any]] = [
     {"name": "sft", "kind": "sft", "args": _ARGS, "lives": [PLAIN, at(7), at(5), at(5, within="eval"), {}]},
     {"name": "lora", "kind": "lora", "args": _ARGS, "lives": [PLAIN, at(7), {}]},
+    {
+        "name": "also",
+        "kind": "lora",
+        "args": {"num_train_epochs": 1},
+        "options": {"also": "*.base_layer.weight"},
+        "lives": [PLAIN, at(7), {"shifts": 0.5}],
+    },
     {"name": "dpo", "kind": "dpo", "args": {"num_train_epochs": 2}, "lives": [PLAIN, at(7), at(7), {}]},
     # Logs come after steps 3, 6, 9, 12: each life is left between two.
     {"name": "cpo", "kind": "cpo", "args": _ARGS, "lives": [PLAIN, at(3), at(5), {}]},
@@ -33,7 +40,7 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Noted:
     return run(tmp_path_factory.mktemp("transformers"), _CASES)
 
 
-@pytest.mark.parametrize("case", ["sft", "lora", "dpo", "cpo", "online"])
+@pytest.mark.parametrize("case", ["sft", "lora", "also", "dpo", "cpo", "online"])
 def test_a_training_of_trl_is_one_training(noted: Noted, case: str) -> None:
     """Losses, logs and TRL's averages are those of an uninterrupted one, a moved reference model too."""
     noted.assert_same(case)

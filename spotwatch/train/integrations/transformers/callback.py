@@ -6,6 +6,7 @@ What happens during training is in `session`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
@@ -33,13 +34,21 @@ class SpotwatchCallback(TrainerCallback):
         rereads: with `dataloader_num_workers`, load the batches of an interrupted epoch again, and throw
             them away, so that what workers draw at random comes out as if nothing had happened. Without it
             they are passed over, which takes no time and is exact for data without chance in it.
+        also: of a PeftModel, patterns of names (`*.base_layer.weight`) of frozen tensors that are saved too,
+            such as those that PiSSA or LoftQ have changed before training.
 
     Raises:
         ConfigError: the installed transformers does not fit.
     """
 
     def __init__(
-        self, checkpointer: Checkpointer, *, exits: bool = True, healthy: Health = True, rereads: bool = False
+        self,
+        checkpointer: Checkpointer,
+        *,
+        exits: bool = True,
+        healthy: Health = True,
+        rereads: bool = False,
+        also: str | Iterable[str] = (),
     ) -> None:
         require("transformers", "5.24", "5.24")
         hooks.check(Trainer)
@@ -49,7 +58,12 @@ class SpotwatchCallback(TrainerCallback):
                 f"SpotwatchCallback(Checkpointer('s3://bucket/checkpoints', run_id='r1'))"
             )
         self._checkpointer = checkpointer
-        self._options: dict[str, Any] = {"exits": exits, "healthy": healthy, "rereads": rereads}
+        self._options: dict[str, Any] = {
+            "exits": exits,
+            "healthy": healthy,
+            "rereads": rereads,
+            "also": also,
+        }
         self._session: Session | None = None
 
     def attach(self, trainer: Any) -> None:

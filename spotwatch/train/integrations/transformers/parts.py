@@ -7,27 +7,43 @@ What the Trainer counts is in `counters`. It saves nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
+from spotwatch.errors import ConfigError
 
-def parts(trainer: Any) -> dict[str, Any]:
-    """Return them by the names to track them under; None for one that this Trainer does not use."""
+
+def parts(trainer: Any, also: str | Iterable[str] = ()) -> dict[str, Any]:
+    """Return them by the names to track them under; None for one that this Trainer does not use.
+
+    Args:
+        trainer: the Trainer.
+        also: frozen tensors that are saved beside the adapters of a PeftModel, as `adapters` has it.
+
+    Raises:
+        ConfigError: `also` is given for another model.
+    """
     return {
-        "model": _tracked(trainer.model),
+        "model": _tracked(trainer.model, also),
         "optimizer": getattr(trainer.optimizer, "optimizer", trainer.optimizer),
         "scheduler": trainer.lr_scheduler,
         "scaler": getattr(trainer.accelerator, "scaler", None),
     } | _following(trainer)
 
 
-def _tracked(model: Any) -> Any:
+def _tracked(model: Any, also: str | Iterable[str]) -> Any:
     """Return what is to be saved of a model: of one with adapters, these alone."""
     peft = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
+        if also:
+            raise ConfigError(
+                f"also={also!r} names frozen tensors of a PeftModel, and a {type(model).__name__} is saved "
+                f"whole: leave it out"
+            )
         return model
     from spotwatch.train.integrations.peft import adapters  # noqa: PLC0415 - only for a model of peft's
 
-    return adapters(model)
+    return adapters(model, also=also)
 
 
 def _following(trainer: Any) -> dict[str, Any]:

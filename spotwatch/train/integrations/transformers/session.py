@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -37,14 +37,22 @@ class Session:
         exits: as `SpotwatchCallback` has it, with the others.
         healthy: likewise.
         rereads: likewise.
+        also: likewise.
     """
 
     def __init__(
-        self, trainer: Any, checkpointer: Checkpointer, *, exits: bool, healthy: Health, rereads: bool
+        self,
+        trainer: Any,
+        checkpointer: Checkpointer,
+        *,
+        exits: bool,
+        healthy: Health,
+        rereads: bool,
+        also: str | Iterable[str],
     ) -> None:
         self.trainer = trainer
         self._ck = checkpointer
-        self._exits = exits
+        self._exits, self._also = exits, also
         self._healthy = healthy
         self._feed = feed.Feed(rereads=rereads)
         self._counters = counters.Counters(trainer, self._feed)
@@ -128,9 +136,10 @@ class Session:
         self._prepared = trainer._prepare_for_training(max_steps, self._loader, folder)  # noqa: SLF001 - `hooks`
         if not trainer.args.ignore_data_skip:
             feed.expect_passable(self._prepared[1])
-        self._ck.track(**parts.parts(trainer), trainer=self._counters)
+        self._ck.track(**parts.parts(trainer, self._also), trainer=self._counters)
         self._resume(folder)
         saved = self._counters.restored
+        self._feed.meet(self._prepared[1], saved and saved["place"], trainer.eval_dataset)
         if saved is None:
             self._counters.begun = {
                 "epoch": first,

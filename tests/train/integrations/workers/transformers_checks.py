@@ -33,6 +33,7 @@ from tests.train.integrations.workers.transformers_data import averaged, other_d
 from tests.train.integrations.workers.transformers_own import (
     Stop,
     StopEvaluating,
+    also_without_adapters,
     always_given,
     begun_evaluating,
     own_train,
@@ -256,6 +257,7 @@ CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
     *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
     *(own_loaders, averaged, other_data, begun_evaluating, always_given, own_train),
+    also_without_adapters,
 )
 
 

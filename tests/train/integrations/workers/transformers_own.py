@@ -81,6 +81,12 @@ def begun_evaluating(bench: Any) -> str:
     return "; ".join(said)
 
 
+def also_without_adapters(bench: Any) -> str:
+    """Name frozen tensors of a model that has no adapters."""
+    bench.trainer(bench.callback(also="*.base_layer.weight")).train()
+    return "trained"
+
+
 def always_given(bench: Any) -> str:
     """Give the folder in every life: where an epoch has ended, nothing of it counts, chance neither."""
     given = {"lr_scheduler_type": "constant", "logging_steps": 1}

@@ -221,6 +221,9 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
             eval_dataset=Rows(6, noise=noise),
             callbacks=callbacks,
         )
+    if "shifts" in life:
+        for name, tensor in model.named_parameters():
+            tensor.data.add_(life["shifts"] if name.endswith("base_layer.weight") else 0)
     trainer.life, trainer.trace, trainer.ck = life, trace, ck
     trainer.counts = {"train": 0, "eval": 0}
     return trainer

@@ -118,7 +118,7 @@ class TrainerState:
         return {
             "at": self.at.value,
             "values": values,
-            "switches": self.switches.state(),
+            "switches": self.switches.state(is_last=self.at is At.END),
             "sources": [source.state(ahead) for source in sources],
             "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),

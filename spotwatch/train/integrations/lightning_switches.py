@@ -28,15 +28,18 @@ class Switches:
         self._numbers = lightning_values.numbers(trainer.lightning_module)
         self._names = self._names_now()
 
-    def state(self) -> dict[str, Any]:
+    def state(self, *, is_last: bool) -> dict[str, Any]:
         """Return how they are, and how they were when this life began, as plain values.
+
+        Args:
+            is_last: training is over; what has become of the model is what was wanted.
 
         Raises:
             ConfigError: the model has other parameters or buffers than when this life began: what is saved
                 would fit no model of a later life.
         """
         others = sorted(self._names_now() ^ self._names)
-        if others:
+        if others and not is_last:
             raise ConfigError(
                 f"the model's state_dict has changed in this life: {', '.join(others[:4])}"
                 f"{', ...' if others[4:] else ''}; no later life could load it, so nothing is saved: prune, "
@@ -53,7 +56,7 @@ class Switches:
         """
         for name, numbers in state["at_start"]["numbers"].items():
             for key, number in numbers.items():
-                if self._numbers.get(name, {}).get(key) != number:
+                if repr(self._numbers.get(name, {}).get(key)) != repr(number):  # no NaN is another
                     metrics.get(name, {}).get("own", {}).pop(key, None)
 
     def restore_model(self, state: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ _META = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "enable_grap
 _FORGOTTEN = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
 """What ModelCheckpoint does not put into its own state, and needs to know what it has saved."""
 
+_NUMBERS = (bool, int, float)
 _KEPT_APART = ("training", "_update_count", "_computed", "_forward_cache")
 """What a metric holds outside of its states, and is saved by itself, or with all modules."""
 
@@ -116,7 +117,7 @@ def restore_metrics(module: Any, state: dict[str, Any]) -> None:
 def numbers(module: Any) -> dict[str, dict[str, Any]]:
     """Return the numbers that each metric of a model holds beside its states, counts and settings alike."""
     return {
-        name: {key: value for key, value in _own(metric).items() if isinstance(value, int | float)}
+        name: {key: value for key, value in _own(metric).items() if type(value) in _NUMBERS}
         for name, metric in _metrics(module)
     }
 
@@ -177,7 +178,7 @@ def _own(metric: Any) -> dict[str, Any]:
         for key, value in vars(metric).items()
         if key not in _KEPT_APART
         and key not in metric.metric_state
-        and (isinstance(value, int | float) or hasattr(value, "untyped_storage"))
+        and (type(value) in _NUMBERS or hasattr(value, "untyped_storage"))
     }
 
 

@@ -236,6 +236,7 @@ def test_a_model_that_has_come_to_have_other_parts_is_not_saved_and_trains_on(wo
     assert "has changed in this life: layers.0.weight, layers.0.weight_mask, layers.0.weight_orig; no" in text
     assert [row["step"] for row in run.rows() if "step" in row] == list(range(1, 11))
     assert "goes on from step 4" in run.live(75, **told("step", 4))
+    assert "step 18 is durable" in world.run({"prunes": True}).live(0)
 
 
 @pytest.mark.parametrize(("place", "step"), [("step", 3), ("validation", 6)])

@@ -121,6 +121,7 @@ class SpotwatchRun:
             )
             self.evaluates_first = False
         self.steps += 1
+        self._prepared.course.steps += 1
         self._healthy = healthy
         if not self._ck.step(self.steps, healthy=healthy):
             return False

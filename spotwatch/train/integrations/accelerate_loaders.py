@@ -7,55 +7,26 @@ it was before that fetch is kept beside it. What is saved when, it does not deci
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
-import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import (
-    BatchSamplerShard,
     DataLoaderDispatcher,
     SeedableRandomSampler,
     SkipBatchSampler,
     get_sampler,
 )
-from torch.utils.data import IterableDataset, RandomSampler
 
-from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.accelerate_order import Order, begin_alike, goes_by_state, skipped
+from spotwatch.train.integrations.accelerate_passes import Course, Luck, Pass, Place
+from spotwatch.train.integrations.accelerate_shape import is_stream, shape_of, taken_up
 from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
 from spotwatch.train.integrations.chance import Notes
-from spotwatch.train.shield import worker_init
 
 log = logging.getLogger("spotwatch.train")
-
-
-class Luck:
-    """The random states that one pass over a loader was begun with and fetches its next batch with.
-
-    Its form is that of a random generator: another number of ranks gives each of them one of its own.
-    """
-
-    def __init__(self) -> None:
-        self.begin: dict[str, Any] | None = None
-        self.fetch: dict[str, Any] | None = None
-        self.kept: dict[str, Any] | None = None
-        """What is saved during an evaluation, whatever becomes of the pass meanwhile."""
-
-    def get_state(self) -> dict[str, Any]:
-        """Return both; None where there is none."""
-        return self.kept or {"begin": self.begin, "fetch": self.fetch}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take both."""
-        self.begin, self.fetch, self.kept = state["begin"], state["fetch"], None
-
-    def manual_seed(self, seed: int) -> None:
-        """Forget both: they were another rank's."""
-        del seed
-        self.begin = self.fetch = None
 
 
 class Position:
@@ -64,35 +35,34 @@ class Position:
     Args:
         loader: as `Accelerator.prepare` returned it.
         name: for messages.
+        course: of this run.
         rereads: take up an epoch by reading again what was read, instead of by number.
 
     Raises:
         ConfigError: this loader is none of Accelerate's, or of a version that works otherwise.
     """
 
-    def __init__(self, loader: Any, name: str, *, rereads: bool = False) -> None:
+    def __init__(self, loader: Any, name: str, course: Course, *, rereads: bool = False) -> None:
         expect_known(loader, name)
         self.loader = loader
         self.name = name
         self.luck = Luck()
+        self._course = course
         self._chance = Notes()
         self._base = loader.base_dataloader
-        self._is_dispatched = isinstance(loader, DataLoaderDispatcher)
         self._at_once = 1
-        if self._is_dispatched and not loader.split_batches and not loader.submesh_tp:
-            self._at_once = loader.state.num_processes
-        self._reads_here = not (self._is_dispatched and loader.state.process_index)
-        self._is_stateful = bool(loader.use_stateful_dataloader)
-        self._by_number = not (rereads or self._is_stateful or _is_stream(self._base))
-        if self._is_stateful:
-            _make_stateful_exact(self._base, loader)
-        if self._base.num_workers:
-            self._base.worker_init_fn = functools.partial(_shielded, self._base.worker_init_fn)
-        self._pass = 0
-        self._in_pass = self._has_begun = self._is_resumed = False
-        self._fetches = 0
-        self._yielded = 0
-        self._begin: list[torch.Tensor] = []
+        self._fills = self._reads_here = False
+        self._look_at_dispatch()
+        is_stateful = bool(loader.use_stateful_dataloader)
+        self._by_state = is_stateful and goes_by_state(self._base)
+        self._by_number = not (rereads or is_stateful or is_stream(self._base))
+        begin_alike(loader, self._base, name)
+        self._order = Order(loader, self._base)
+        self._pass = Pass()
+        self._asked = self._awaited = 0
+        """How many iterators were made since a place was awaited, and how many passes had ended then."""
+        self._left: tuple[int, dict[str, Any]] | None = None
+        """At how many steps, and where, the loop has left a pass before its end."""
         self._at_start: dict[str, Any] | None = None
         """What is saved during an evaluation, instead of where that is."""
         self._pending: dict[str, Any] | None = None
@@ -109,24 +79,24 @@ class Position:
         Raises:
             ValueError: this loader is another one.
         """
-        ours = self._state()
         taken = state["taken"]
-        if taken and state["length"] != ours["length"] and not taken["all"]:
-            taken = taken | {"batches": self._resized(state, ours)}
+        if taken and not taken["all"]:
+            converts = self._by_number or (is_stream(self._base) and not self._by_state)
+            ours = shape_of(self.loader, self._base)
+            taken = taken | {"batches": taken_up(state["shape"], ours, taken["batches"], converts=converts)}
         self.loader.iteration = state["iteration"]
         sampler = get_sampler(self._base)
         if state["seed"] is not None and isinstance(sampler, SeedableRandomSampler):
             sampler.initial_seed = state["seed"]
-        self._set_generators(state["generators"])
-        self._pending = taken and state | {"taken": taken}
-        self._at_start = None
-        self._in_pass = False
-        self._pass += 1
+        self._order.restore(state["order"])
+        self._await(taken and state | {"taken": taken})
+        self._at_start = self._left = None
+        self._pass = Pass(number=self._pass.number + 1)
 
     @property
     def place(self) -> tuple[int, int]:
         """Return the number of the last pass of this life, and how many batches it has taken."""
-        return self._pass, self._yielded
+        return self._pass.number, self._pass.batches
 
     def mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where the loop is now, for `freeze`."""
@@ -137,171 +107,170 @@ class Position:
         self._at_start, self.luck.kept = mark or (None, None)
 
     def passes(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield what is left of the epoch, and count; `batches` is what Accelerate would yield."""
-        pending, self._pending = self._pending, None
-        taken = pending["taken"] if pending else None
-        if taken and taken["all"]:
-            self.loader.iteration += 1
-            return
-        self._pass += 1
-        mine = self._pass
-        self._in_pass, self._has_begun, self._is_resumed = True, False, taken is not None
-        self._yielded, self._fetches = (taken["batches"] if taken else 0), 0
-        if pending and taken:
-            self._begin = taken["generators"]
-            self._stateful = pending["stateful"]
-        try:
-            for batch in batches:
-                if mine != self._pass:
-                    raise RuntimeError(
-                        f"{self.name}: this pass is over: another was begun, or a state loaded"
-                    )
-                self._yielded += 1
-                yield batch
-        finally:
-            self.loader.base_dataloader = self._base
-            if mine == self._pass:
-                self._in_pass = False
-                self.luck.manual_seed(0)
+        """Return what is left of the epoch, and count; `batches` is what Accelerate would yield."""
+        self._asked += 1
+        return self._yielded(batches, is_first=self._asked == 1)
 
     def begins(self) -> None:
         """Take note of the state that an epoch is begun with, or let it begin where it was left."""
-        if not self._in_pass or self._has_begun:
+        mine = self._pass
+        if not mine.is_open or mine.has_begun:
             return
-        self._has_begun = True
-        if self._is_resumed:
+        mine.has_begun = True
+        if mine.resumed is not None:
             self.loader.base_dataloader = Rest(self._base, self._go_on)
         else:
             self.luck.begin = self._chance.take()
-            self._begin = [generator.get_state() for generator in self._generators()]
+            mine.begin = self._order.capture()
 
     def fetches(self) -> None:
         """Take note of the state that the next batch is fetched with; called before each but the first."""
-        if not self._base.num_workers and self._fetches % self._at_once == 0:
+        if not self._base.num_workers and self._pass.fetches % self._at_once == 0:
             self.luck.fetch = self._chance.take()
-        self._fetches += 1
+        self._pass.fetches += 1
+
+    def _yielded(self, batches: Iterator[Any], *, is_first: bool) -> Iterator[Any]:
+        if self._pass.is_open:
+            self._leave(self._pass)
+        pending, self._pending = self._pending, None
+        if not is_first and self._awaited != self._course.ends:
+            # `zip` has made the first iterator and dropped it, as a loader before this one had ended.
+            pending = None
+        if pending and pending["taken"]["all"]:
+            self._course.ends += 1
+            self.loader.iteration += 1
+            return
+        mine = self._begin(pending)
+        try:
+            for batch in batches:
+                if mine is not self._pass:
+                    raise RuntimeError(
+                        f"{self.name}: this pass is over: another was begun, or a state loaded"
+                    )
+                if mine.fills:
+                    mine.fills -= 1
+                    continue
+                mine.batches += 1
+                mine.steps, mine.ends = self._course.steps, self._course.ends
+                yield batch
+                if mine.steps != self._course.steps:
+                    mine.trained = self._here(mine)
+            mine.is_over = True
+        finally:
+            self.loader.base_dataloader = self._base
+            if mine is self._pass and mine.is_open:
+                self._leave(mine)
+
+    def _await(self, pending: dict[str, Any] | None) -> None:
+        self._pending = pending
+        self._asked, self._awaited = 0, self._course.ends
+
+    def _begin(self, pending: dict[str, Any] | None) -> Pass:
+        self._left = None
+        mine = Pass(number=self._pass.number + 1, resumed=pending, luck=self.luck.get_state(), is_open=True)
+        mine.steps, mine.ends = self._course.steps, self._course.ends
+        if pending:
+            mine.batches, mine.begin = pending["taken"]["batches"], pending["taken"]["order"]
+            mine.fills = int(self._fills)
+        self._pass = mine
+        return mine
+
+    def _leave(self, mine: Pass) -> None:
+        """Keep what a save needs of a pass that has ended, or that the loop has left."""
+        if mine.steps != self._course.steps:
+            mine.trained = self._here(mine)
+        mine.is_open = False
+        if mine.is_over:
+            self._course.ends += mine.trained is not None
+        elif mine.ends != self._course.ends:
+            pass  # as `zip` does, once another loader has ended: so has the epoch
+        elif mine.trained is not None:
+            self._left = (self._course.steps, self._taken(mine, mine.trained))
+            self.luck.fetch = mine.trained.fetch
+            return
+        elif mine.resumed is not None:  # looked into, not trained on
+            self._await(mine.resumed)
+            self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
+            if mine.chance is not None:
+                self._chance.put(mine.chance)
+            return
+        self.luck.manual_seed(0)
+
+    def _here(self, mine: Pass) -> Place:
+        is_all = bool(self.loader.end_of_dataloader)
+        by_state = self.loader.state_dict() if self._by_state else None
+        return Place(mine.batches, is_all, self.luck.fetch, by_state)
+
+    def _taken(self, mine: Pass, place: Place) -> dict[str, Any]:
+        return {
+            "batches": place.batches,
+            "all": place.is_all,
+            "order": mine.begin,
+            "by_state": place.by_state,
+        }
 
     def _state(self) -> dict[str, Any]:
         if self._pending is not None:
             return self._pending
         taken = None
-        if self._in_pass and self._yielded:
-            is_all = bool(self.loader.end_of_dataloader)
-            taken = {"batches": self._yielded, "all": is_all, "generators": self._begin}
+        if self._pass.is_open and self._pass.batches:
+            taken = self._taken(self._pass, self._here(self._pass))
+        elif self._left is not None and self._left[0] == self._course.steps:
+            taken = self._left[1]
         sampler = get_sampler(self._base)
         return {
             "iteration": self.loader.iteration,
             "taken": taken,
-            "length": None if _is_stream(self._base) else len(self.loader),
-            "world_size": _processes(),
+            "shape": shape_of(self.loader, self._base),
             "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,
-            "generators": [generator.get_state() for generator in self._generators()],
-            "stateful": self.loader.state_dict() if self._is_stateful and taken else None,
+            "order": self._order.capture(),
         }
 
-    def _resized(self, state: dict[str, Any], ours: dict[str, Any]) -> int:
-        batches, before, now = state["taken"]["batches"], state["world_size"], _processes()
-        if before == now:
-            raise ValueError(
-                f"its epoch had {state['length']} batches, and this loader has {ours['length']}: make it of "
-                f"the same dataset with the same batch_size"
-            )
-        whole, rest = divmod(batches * before, now)
-        if rest or not self._by_number:
-            raise ValueError(
-                f"{before} processes had taken {batches} batches each, which {now} cannot take up; resume on "
-                f"{before} processes"
-            )
-        return int(whole)
-
-    def _generators(self) -> list[torch.Generator]:
-        sampler = get_sampler(self._base)
-        if isinstance(sampler, SeedableRandomSampler):
-            sampler = None  # seeds its own anew for each epoch
-        owners = (self._base, sampler, self._base.dataset)
-        found = [getattr(owner, "generator", None) for owner in owners]
-        found.append(getattr(self.loader, "synchronized_generator", None))
-        unique = {id(one): one for one in found if isinstance(one, torch.Generator)}
-        return list(unique.values())
-
-    def _set_generators(self, states: list[torch.Tensor]) -> None:
-        ours = self._generators()
-        if len(ours) != len(states):
-            raise ValueError(
-                f"its order came from {len(states)} generators, and this loader's from {len(ours)}: make it "
-                f"as it was, or let it be the same on any number of processes by use_seedable_sampler=True"
-            )
-        for generator, state in zip(ours, states, strict=True):
-            generator.set_state(state)
+    def _look_at_dispatch(self) -> None:
+        """Learn which process reads, how many batches at once, and whether the first fills up the last."""
+        loader = self.loader
+        if not isinstance(loader, DataLoaderDispatcher):
+            self._reads_here = True
+            return
+        count = loader.state.num_processes
+        self._reads_here = loader.state.process_index == 0
+        if not loader.submesh_tp:
+            self._at_once = 1 if loader.split_batches else count
+            self._fills = count > 1 and not loader._drop_last  # noqa: SLF001 - it has no public name
 
     def _go_on(self) -> Iterator[Any]:
         """Return the batches that are left, with the random state of the loop untouched."""
-        now = self._chance.take()
+        mine = self._pass
+        now = mine.chance = self._chance.take()
         try:
             if not self._reads_here:
                 return iter(self._base)
             if self.luck.begin is not None:
                 self._chance.put(self.luck.begin)
-            self._set_generators(self._begin)
-            iterator = self._iterator()
-            ahead = list(islice(iterator, self._at_once))
+            if mine.begin is not None:
+                self._order.restore(mine.begin)
+            iterator = self._rest(mine)
+            ahead = list(islice(iterator, self._at_once * (1 + mine.fills)))
         finally:
             self._chance.put(now)
         return chain(ahead, iterator)
 
-    def _iterator(self) -> Iterator[Any]:
-        count = self._yielded * self._at_once
+    def _rest(self, mine: Pass) -> Iterator[Any]:
+        count, keep = mine.batches * self._at_once, mine.fills * self._at_once
         if self._by_number:
             base = skip_first_batches(self.loader, 0).base_dataloader
             sampler = base.sampler if isinstance(base.sampler, SkipBatchSampler) else base.batch_sampler
-            sampler.batch_sampler = Skipping(sampler.batch_sampler, count, self._before_fetch)
+            sampler.batch_sampler = Skipping(sampler.batch_sampler, keep, count, self._before_fetch)
             iterator: Iterator[Any] = iter(base)
             return iterator
-        if self._is_stateful:
-            self._base.load_state_dict(self._stateful)
+        if self._by_state and mine.resumed is not None:
+            self._base.load_state_dict(mine.resumed["taken"]["by_state"])
             iterator = iter(self._base)
-        else:
-            log.info("%s: reads %d batches again, to go on after them", self.name, count)
-            iterator = iter(self._base)
-            for _ in range(count):
-                next(iterator)
-        self._before_fetch()
-        return iterator
+            self._before_fetch()
+            return iterator
+        log.info("%s: reads %d batches again, to go on after them", self.name, count)
+        return skipped(iter(self._base), keep, count, self._before_fetch, self.name)
 
     def _before_fetch(self) -> None:
         if self.luck.fetch is not None:
             self._chance.put(self.luck.fetch)
-
-
-def _is_stream(base: Any) -> bool:
-    return isinstance(base.dataset, IterableDataset) or (base.batch_sampler is None and not _batches(base))
-
-
-def _batches(base: Any) -> bool:
-    return isinstance(base.sampler, BatchSamplerShard | SkipBatchSampler | torch.utils.data.BatchSampler)
-
-
-def _make_stateful_exact(base: Any, loader: Any) -> None:
-    """Let each pass of torchdata's loader begin alike, with an order that does not come from global state."""
-    if isinstance(loader, DataLoaderDispatcher) and _processes() > 1:
-        raise ConfigError(
-            "use_stateful_dataloader=True with dispatch_batches=True on several processes: Accelerate keeps "
-            "the state of other batches than it has yielded; leave out one of both"
-        )
-    base.load_state_dict({})  # it has begun a pass to learn its state
-    sampler = get_sampler(base)
-    if type(sampler) is RandomSampler and sampler.generator is None:
-        seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        sampler.generator = torch.Generator().manual_seed(seed)
-
-
-def _processes() -> int:
-    from accelerate import PartialState  # noqa: PLC0415 - made by the Accelerator, whose number it is
-
-    return int(PartialState().num_processes)
-
-
-def _shielded(own: Callable[[int], None] | None, worker_id: int) -> None:
-    worker_init(worker_id)
-    if own is not None:
-        own(worker_id)

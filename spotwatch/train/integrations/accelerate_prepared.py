@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.accelerate_apart import Replicas
 from spotwatch.train.integrations.accelerate_loaders import Position
+from spotwatch.train.integrations.accelerate_passes import Course
 
 log = logging.getLogger("spotwatch.train")
 
@@ -72,9 +73,10 @@ class Prepared:
         self._replicas.expect_one()
         self.objects: dict[str, object] = {}
         self.positions: list[Position] = []
+        self.course = Course()
         for number, loader in enumerate(accelerator._dataloaders):  # noqa: SLF001 - likewise
             name = _numbered("loader", number)
-            position = Position(loader, name, rereads=rereads)
+            position = Position(loader, name, self.course, rereads=rereads)
             self.positions.append(position)
             self.objects |= {name: position, f"{name}_luck": position.luck}
         optimizers = [one.optimizer for one in accelerator._optimizers]  # noqa: SLF001 - likewise

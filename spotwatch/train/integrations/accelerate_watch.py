@@ -28,22 +28,25 @@ class Listener(Protocol):
 
 
 class Skipping:
-    """A batch sampler without its first batches; what is not read is not loaded either."""
+    """A batch sampler's first `keep` batches, and those after `count`; the others are not loaded either."""
 
-    def __init__(self, sampler: Any, count: int, then: Callable[[], None]) -> None:
+    def __init__(self, sampler: Any, keep: int, count: int, then: Callable[[], None]) -> None:
         self._sampler = sampler
+        self._keep = keep
         self._count = count
         self._then = then
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._sampler)
-        for _ in range(self._count):
-            next(batches)
+        for number in range(self._count):
+            batch = next(batches)
+            if number < self._keep:
+                yield batch
         self._then()
         yield from batches
 
     def __len__(self) -> int:
-        return len(self._sampler) - self._count
+        return len(self._sampler) - self._count + self._keep
 
 
 class Rest:

@@ -41,6 +41,12 @@ LOADERS: dict[str, dict[str, Any]] = {
     "weighted": {"data": "weighted"},
     "dispatched": {"loader": {"dispatch_batches": True}},
     "workers": {"workers": 2, "chance": False},
+    "persistent workers": {"workers": 1, "persistent": True, "chance": False},
+    "evaluated by persistent workers": {
+        "evaluation_persists": True,
+        "evaluate_every": 4,
+        "lives": [stop("train:1:4")],
+    },
     "workers with chance, read again": {"workers": 2, "rereads": True},
     "stateful": {"loader": {"use_stateful_dataloader": True}},
     "stateful with workers": {"loader": {"use_stateful_dataloader": True}, "workers": 2, "chance": False},
@@ -82,8 +88,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
     for name, options in (LOADERS | NOT_EXACT).items():
         # Without evaluations, which say nothing of the loader.
         case = {"evaluate_every": 0, **options}
-        cases.append({"name": f"{name}, straight", "lives": [{}], **case})
-        cases.append({"name": name, "lives": [somewhere(0), {"seed": 7}], **case})
+        lives = options.get("lives", [somewhere(0)])
+        cases.append({**case, "name": f"{name}, straight", "lives": [{}]})
+        cases.append({**case, "name": name, "lives": [*lives, {"seed": 7}]})
     return live_all(tmp_path_factory.mktemp("accelerate"), cases)
 
 

@@ -29,6 +29,7 @@ STOPPED: dict[str, dict[str, Any]] = {
     },
     "dispatched": {
         "loader": {"dispatch_batches": True},
+        "length": 37,
         "evaluate_every": 0,
         "at": ["train:0:2", "train:1:1"],
     },
@@ -44,13 +45,16 @@ STOPPED: dict[str, dict[str, Any]] = {
         "evaluate_every": 0,
         "at": ["train:1:2"],
     },
+    "dispatched stream": {"data": "stream", "length": 37, "evaluate_every": 0, "at": ["train:1:1"]},
     "FSDP2": {"fsdp": True, "evaluate_every": 0, "at": ["train:0:2"]},
 }
-RESIZED: dict[str, tuple[int, int, bool]] = {
-    "two to one": (2, 1, False),
-    "one to two": (1, 2, False),
-    "two to one, FSDP2": (2, 1, True),
-    "one to two, FSDP2": (1, 2, True),
+RESIZED: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "two to one": (2, 1, {}),
+    "one to two": (1, 2, {}),
+    "two to one, FSDP2": (2, 1, {"fsdp": True}),
+    "one to two, FSDP2": (1, 2, {"fsdp": True}),
+    "two to one, a stream": (2, 1, {"data": "told"}),
+    "two to one, a stream for each": (2, 1, {"data": "told", "loader": {"dispatch_batches": False}}),
 }
 
 
@@ -62,9 +66,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
         lives = [{"at": at, "signal": TERM, "rank": 1} for at in case["at"]]
         cases.append({"name": f"{name}, straight", "ranks": 2, "lives": [{}], **case})
         cases.append({"name": name, "ranks": 2, "lives": [*lives, {}], **case})
-    for name, (before, after, is_sharded) in RESIZED.items():
+    for name, (before, after, options) in RESIZED.items():
         lives = [{"at": "train:0:1", "signal": TERM, "ranks": before}, {"ranks": after}]
-        resized = {"loader": SEEDABLE, "chance": False, "evaluate_every": 0, "fsdp": is_sharded}
+        resized = {"loader": SEEDABLE, "chance": False, "evaluate_every": 0, **options}
         cases.append({"name": name, "lives": lives, **resized})
     return live_all(tmp_path_factory.mktemp("accelerate"), cases)
 
@@ -84,9 +88,9 @@ def test_a_signal_to_one_process_stops_both_at_one_step(runs: dict[str, Lived], 
 @pytest.mark.parametrize("name", RESIZED)
 def test_another_number_of_processes_takes_up_the_epoch(runs: dict[str, Lived], name: str) -> None:
     """With an order that does not depend on their number, every sample of the epoch is taken once."""
-    before, after, is_sharded = RESIZED[name]
+    before, after, options = RESIZED[name]
     assert runs[name].codes == [[75] * before, [0] * after]
-    assert runs[name].sharded() == [is_sharded and count > 1 for count in (before, after)]
+    assert runs[name].sharded() == ["fsdp" in options and count > 1 for count in (before, after)]
     first = [runs[name].lives(rank)[0] for rank in range(before)]
     assert 2 <= len(first[0]) <= 3  # ranks may agree at the end of the next step
     ranks = [runs[name].losses(rank) for rank in range(max(before, after))]

@@ -74,6 +74,23 @@ class Keeping(Stream):
         self.at = state["at"]
 
 
+class Told(IterableDataset[torch.Tensor]):
+    """A stream in an order of the epoch that it is told."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        generator = torch.Generator().manual_seed(self.epoch)
+        for number in torch.randperm(self.length, generator=generator).tolist():
+            yield torch.full((3,), float(number))
+
+
 class Tally:
     """What a program registers for checkpointing."""
 
@@ -116,9 +133,12 @@ def loader(case: dict[str, Any]) -> Any:
     """Make the loader of a case."""
     length, chance = case.get("length", 38), case.get("chance", True)
     options: dict[str, Any] = {"batch_size": 4, "num_workers": case.get("workers", 0)}
+    options["persistent_workers"] = case.get("persistent", False)
     kind = case.get("data", "shuffled")
     if kind == "stream":
         return DataLoader(Stream(length), **options)
+    if kind == "told":
+        return DataLoader(Told(length), **options)
     if kind == "keeping":
         return DataLoader(Keeping(length), **options)
     points = Points(length, chance=chance)
@@ -130,6 +150,8 @@ def loader(case: dict[str, Any]) -> Any:
     return DataLoader(points, shuffle=True, **options)
 
 
-def evaluation() -> Any:
-    """Make the loader of the evaluation, which draws chance too."""
+def evaluation(case: dict[str, Any]) -> Any:
+    """Make the loader of the evaluation, which draws chance too; persistent workers draw none."""
+    if case.get("evaluation_persists"):
+        return DataLoader(Points(17, chance=False), batch_size=4, num_workers=1, persistent_workers=True)
     return DataLoader(Points(17, chance=True), batch_size=4)

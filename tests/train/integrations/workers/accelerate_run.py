@@ -51,7 +51,7 @@ class Program:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=200)
         self.model, self.optimizer, self.scheduler, self.loader, self.evaluation = self.accelerator.prepare(
-            model, optimizer, scheduler, objects.loader(case), objects.evaluation()
+            model, optimizer, scheduler, objects.loader(case), objects.evaluation(case)
         )
         self.tally = objects.Tally()
         self.accelerator.register_for_checkpointing(self.tally)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over a prepared loader, its random states, and what the passes of a run have in common.
+
+What becomes of it in a save is in `accelerate_loaders`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Course:
+    """How far this life has come, over all loaders."""
+
+    steps: int = 0
+    """How many steps were counted."""
+    ends: int = 0
+    """How many passes that were trained on have run to their end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pass was as a step was counted."""
+
+    batches: int
+    is_all: bool
+    """Whether they were all that the epoch has."""
+    fetch: dict[str, Any] | None
+    """The random state that the next batch was fetched with."""
+    by_state: Any
+    """The state that torchdata's loader goes on from; None: it does not."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass over a loader, by `for` or by `next`."""
+
+    number: int = 0
+    resumed: dict[str, Any] | None = None
+    """What it was taken up from."""
+    luck: dict[str, Any] = field(default_factory=dict)
+    """The random states that it was taken up with."""
+    chance: dict[str, Any] | None = None
+    """The random state of the loop as it was taken up."""
+    begin: dict[str, Any] | None = None
+    """What its order depends on, as the epoch began."""
+    batches: int = 0
+    """How many the loop has taken, in lives before too."""
+    fills: int = 0
+    """How many of those to come are not for the loop."""
+    fetches: int = 0
+    is_open: bool = False
+    has_begun: bool = False
+    is_over: bool = False
+    """Whether it has run to its end."""
+    steps: int = 0
+    """The steps of the course as the last batch was given."""
+    ends: int = 0
+    """Likewise its ends."""
+    trained: Place | None = None
+    """Where it was as the last step was counted in it; None: none was, in this life."""
+
+
+class Luck:
+    """The random states that one pass over a loader was begun with and fetches its next batch with.
+
+    Its form is that of a random generator: another number of ranks gives each of them one of its own.
+    """
+
+    def __init__(self) -> None:
+        self.begin: dict[str, Any] | None = None
+        self.fetch: dict[str, Any] | None = None
+        self.kept: dict[str, Any] | None = None
+        """What is saved during an evaluation, whatever becomes of the pass meanwhile."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return both; None where there is none."""
+        return self.kept or {"begin": self.begin, "fetch": self.fetch}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take both."""
+        self.begin, self.fetch, self.kept = state["begin"], state["fetch"], None
+
+    def manual_seed(self, seed: int) -> None:
+        """Forget both: they were another rank's."""
+        del seed
+        self.begin = self.fetch = None

@@ -40,6 +40,7 @@ _CASES: list[dict[str, Any]] = [
         {"name": name, "args": _ARGS | given, "data": _MORE, "lives": [PLAIN, at(count, rank=1), {}]}
         for name, given, count in (("unseeded", _UNSEEDED, 14), ("dispatched", _DISPATCHED, 4))
     ),
+    {"name": "told", "held": "told", "args": _ARGS, "lives": [PLAIN, at(8, rank=1), {}]},
 ]
 
 
@@ -67,6 +68,13 @@ def test_accelerates_own_orders_are_the_same(noted: Noted, case: str, rank: int)
     assert len(noted.steps(case, "train", life=2, rank=rank)) % _STEPS_AN_EPOCH, (
         "it was to stop within an epoch"
     )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_sampler_that_is_told_the_epoch_is_told_it_again(noted: Noted, rank: int) -> None:
+    """Below all that passes over batches, where Accelerate does not reach it."""
+    noted.assert_same("told", rank=rank)
+    assert noted.exits("told", rank=rank) == [75, 0]
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

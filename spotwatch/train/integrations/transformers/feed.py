@@ -114,7 +114,6 @@ class Feed:
             chance = self._with_held(chance)
         self._ahead, self._expected = deque([*place["ahead"], chance]), place["order"]
         self._restore(self._begun)
-        loaders.set_epoch(loader, self.epoch)
         self._open = (lambda: iter(())) if place["is_over"] else lambda: self._again(loader)
 
     def take(self, batches: Iterator[Any], count: int) -> Iterator[Any]:
@@ -151,6 +150,8 @@ class Feed:
         self._open = self._source = self._stays = None
 
     def _again(self, loader: Any) -> Iterator[Any]:
+        # The epoch was noted as begun before the Trainer told its number.
+        loaders.set_epoch(loader, self.epoch)
         if loaders.is_stream(loader) or (self._rereads and loader.num_workers):
             source, discard = loader, self.taken
             self._listen(loader, discard=discard * self._each)

@@ -57,6 +57,14 @@ class Counting(Sampler[int]):
         return iter(order)
 
 
+class Told(Counting):
+    """Shuffles by the number of the epoch that it is told."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Be told it."""
+        self._passes = 2 * epoch
+
+
 class CountingStream(Stream):
     """Shuffles likewise, and draws by the generator that it is given."""
 
@@ -91,7 +99,7 @@ class OwnOrder(Noted):
 
 
 def make_held(kind: str, model: Any, given: dict[str, Any], callbacks: list[Any]) -> Any:
-    """Make the Trainer: `loader`, `weighted`, `counting`, `stream` or `masked`."""
+    """Make the Trainer: `loader`, `weighted`, `counting`, `told`, `stream` or `masked`."""
     data: Any = CountingStream(_COUNT) if kind == "stream" else Drawing(_COUNT)
     trainer = OwnOrder(
         model,
@@ -106,8 +114,8 @@ def make_held(kind: str, model: Any, given: dict[str, Any], callbacks: list[Any]
     elif kind == "weighted":
         weights = [1.0 + number % 3 for number in range(_COUNT)]
         trainer.order = WeightedRandomSampler(weights, _COUNT, generator=torch.Generator().manual_seed(4))
-    elif kind == "counting":
-        trainer.order = Counting(_COUNT)
+    elif kind in ("counting", "told"):
+        trainer.order = (Told if kind == "told" else Counting)(_COUNT)
     return trainer
 
 

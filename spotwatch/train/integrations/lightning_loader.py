@@ -104,8 +104,9 @@ class Source:
         resumed, self._resumed = self._resumed, None
         self._is_over, self._before, self._next = False, None, None
         if resumed is not None and resumed["own"] is not None:
+            self._begun, self._first = Chance(**resumed["begun"]), Chance(**resumed["first"])
             self._taken, self._next = resumed["taken"], resumed["chance"]
-            self._iterator_of = iter(self.loader)
+            self._iterator_of = self._begin_stateful(resumed)
         elif resumed is not None:
             self._iterator_of, self._next = self._replay(resumed), resumed["chance"]
         else:
@@ -135,7 +136,8 @@ class Source:
         if before is None:
             self._settle()
         now = Chance.now(self.loader)
-        state = {
+        begun, first = self._begun or now, self._first or now
+        return {
             "own": self._own() if before is None else before["own"],
             "is_stateful": self.is_stateful,
             "now": now.to_plain(),
@@ -143,11 +145,10 @@ class Source:
             "taken": self._taken if before is None else self._taken - 1,
             "size": _size(self.loader),
             "over": is_over,
+            "begun": begun.to_plain(),
+            "first": first.to_plain(),
+            "again": self._again,
         }
-        if state["own"] is not None:
-            return state
-        begun, first = self._begun or now, self._first or now
-        return state | {"begun": begun.to_plain(), "first": first.to_plain(), "again": self._again}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where `state` was taken.
@@ -233,6 +234,17 @@ class Source:
         self.put_back_generators(state)
         batches: Iterator[Any] = iterator
         return batches
+
+    def _begin_stateful(self, state: dict[str, Any]) -> Iterator[Any]:
+        """Begin one that knows where it is; where its sampler does not, torchdata draws the order again."""
+        if getattr(self.loader, "num_workers", 0) or not hasattr(self.loader, "generator"):
+            Chance(**state["begun"]).put_back(self.loader)
+            iterator: Iterator[Any] = iter(self.loader)
+        else:
+            Chance(**state["first"]).put_back(self.loader)
+            iterator = self._begin_again()
+        self.put_back_generators(state)
+        return iterator
 
     def _begin_again(self) -> Iterator[Any]:
         """Begin as a loader does that has begun before: without the draw of a seed for new workers."""

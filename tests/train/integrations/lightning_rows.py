@@ -68,6 +68,8 @@ LOADERS: list[dict[str, Any]] = [
     {"loader": "resumable", "workers": 2},
     {"loader": "stateful"},
     {"loader": "stream", "workers": 2},
+    {"loader": "stateful generator"},
+    {"loader": "stateful sampler"},
     {"loader": "stateful stream"},
     {"loader": "stateful stream", "workers": 1},
     {"loader": "stream and others"},

@@ -75,6 +75,12 @@ def loader(case: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one for each k
             return DataLoader(Stream(samples), **options)
         case "holes":
             return Holed(samples)
+        case "stateful generator":
+            return _stateful(
+                Noisy(samples), shuffle=True, generator=torch.Generator().manual_seed(5), **options
+            )
+        case "stateful sampler":
+            return _stateful(Noisy(samples), sampler=RandomSampler(Noisy(samples)), **options)
         case "stateful stream":
             return _stateful(Stream(samples), **options)
         case "stream and others":

@@ -27,7 +27,7 @@ class Holdings:
     """Reads and puts back what moves in one loader, and in what is evaluated.
 
     Args:
-        loader: as Accelerate has prepared it, or torch's; nothing of it has been read yet.
+        loader: as Accelerate has prepared it, torch's or a program's; nothing of it has been read yet.
         evaluated: the datasets of evaluations.
     """
 
@@ -35,7 +35,7 @@ class Holdings:
         loader = getattr(loader, "base_dataloader", loader)
         self._roots = {name: getattr(loader, name, None) for name in _PARTS} | {"evaluated": evaluated}
         self._reached = reach(self._roots)
-        if not loader.num_workers:
+        if not getattr(loader, "num_workers", 0):
             for owner in self._reached.owners.values():
                 _make_generator(owner)
             self._reached = reach(self._roots)

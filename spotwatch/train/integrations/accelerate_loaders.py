@@ -24,7 +24,6 @@ from spotwatch.train.integrations.accelerate_order import Order, begin_alike, go
 from spotwatch.train.integrations.accelerate_passes import Course, Luck, Pass, Place
 from spotwatch.train.integrations.accelerate_shape import is_stream, shape_of, taken_up
 from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
-from spotwatch.train.integrations.chance import Notes
 
 log = logging.getLogger("spotwatch.train")
 
@@ -46,9 +45,7 @@ class Position:
         expect_known(loader, name)
         self.loader = loader
         self.name = name
-        self.luck = Luck()
         self._course = course
-        self._chance = Notes()
         self._base = loader.base_dataloader
         self._at_once = 1
         self._fills = self._reads_here = False
@@ -58,6 +55,8 @@ class Position:
         self._by_number = not (rereads or is_stateful or is_stream(self._base))
         begin_alike(loader, self._base, name)
         self._order = Order(loader, self._base)
+        self._chance = self._order.chance()
+        self.luck = Luck(self._chance)
         self._pass = Pass()
         self._asked = self._awaited = 0
         """How many iterators were made since a place was awaited, and how many passes had ended then."""

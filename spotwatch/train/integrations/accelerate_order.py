@@ -17,6 +17,7 @@ from accelerate.data_loader import DataLoaderDispatcher, SeedableRandomSampler, 
 from torch.utils.data import IterableDataset, RandomSampler
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.accelerate_chance import Chance
 from spotwatch.train.integrations.accelerate_shape import dataset_of, processes
 from spotwatch.train.shield import worker_init
 
@@ -60,6 +61,14 @@ class Order:
         stream = self._stream()
         if stream is not None and state["stream"] is not None:
             stream.load_state_dict(copy.deepcopy(state["stream"]))
+
+    def chance(self) -> Chance:
+        """Return the random state that the loader reads with, but for the generators of its order."""
+        base, sampler = self._base, get_sampler(self._base)
+        parts = [] if base.num_workers else [base.collate_fn, dataset_of(base)]
+        parts += [] if isinstance(sampler, SeedableRandomSampler) else [sampler]
+        parts += [base.batch_sampler, getattr(base.batch_sampler, "batch_sampler", None)]
+        return Chance(parts, self._generators())
 
     def _generators(self) -> list[torch.Generator]:
         sampler = get_sampler(self._base)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from spotwatch.train.integrations.accelerate_chance import Chance
+
 
 @dataclass(slots=True)
 class Course:
@@ -67,21 +69,26 @@ class Luck:
     """The random states that one pass over a loader was begun with and fetches its next batch with.
 
     Its form is that of a random generator: another number of ranks gives each of them one of its own.
+
+    Args:
+        chance: of its loader, whose own generators are saved between passes too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
         self.begin: dict[str, Any] | None = None
         self.fetch: dict[str, Any] | None = None
         self.kept: dict[str, Any] | None = None
         """What is saved during an evaluation, whatever becomes of the pass meanwhile."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return both; None where there is none."""
-        return self.kept or {"begin": self.begin, "fetch": self.fetch}
+        """Return both, None where there is none, and what the loader's own generators are at."""
+        return self.kept or {"begin": self.begin, "fetch": self.fetch, "own": self._chance.own()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take both."""
+        """Take them."""
         self.begin, self.fetch, self.kept = state["begin"], state["fetch"], None
+        self._chance.put_own(state["own"])
 
     def manual_seed(self, seed: int) -> None:
         """Forget both: they were another rank's."""

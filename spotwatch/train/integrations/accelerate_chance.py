@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The random state that a loader reads with: the global one, and generators that are attributes of its parts.
+
+What functions close over, and what workers draw, it does not see.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from spotwatch.train.integrations.chance import Notes
+from spotwatch.train.state import rng
+
+
+class Chance:
+    """Notes the state of all, and puts it back.
+
+    Args:
+        parts: of the loader: its `collate_fn`, dataset and samplers, as far as this process uses them.
+        others: generators that are saved elsewhere.
+    """
+
+    def __init__(self, parts: Iterable[Any], others: Iterable[Any]) -> None:
+        self._notes = Notes()
+        known = {id(one) for one in others}
+        own: dict[int, Any] = {}
+        for part in parts:
+            _make_generator(part)
+            for one in vars(part).values() if hasattr(part, "__dict__") else ():
+                if _is_generator(one) and id(one) not in known:
+                    own[id(one)] = rng.adapter(one)
+        self._own = list(own.values())
+
+    def take(self) -> dict[str, Any]:
+        """Return the state as it is now."""
+        state = self._notes.take()
+        if self._own:
+            state["own"] = self.own()
+        return state
+
+    def put(self, state: dict[str, Any]) -> None:
+        """Make it so again."""
+        self._notes.put(state)
+        self.put_own(state.get("own", []))
+
+    def own(self) -> list[Any]:
+        """Return the states of the generators of the loader's parts."""
+        return [get() for get, _ in self._own]
+
+    def put_own(self, states: list[Any]) -> None:
+        """Make these so again, if there are as many."""
+        if len(states) == len(self._own):
+            for (_, put), state in zip(self._own, states, strict=True):
+                put(state)
+
+
+def _is_generator(value: Any) -> bool:
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    numpy, torch = sys.modules.get("numpy"), sys.modules["torch"]
+    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, (torch.Generator, *kinds))
+
+
+def _make_generator(part: Any) -> None:
+    """Have a collator of transformers make the generator that it would make at its first batch."""
+    if getattr(part, "seed", None) is not None and getattr(part, "generator", part) is None:
+        make = getattr(part, "create_rng", None)
+        if make is not None:
+            make()

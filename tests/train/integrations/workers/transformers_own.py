@@ -71,7 +71,8 @@ def begun_evaluating(bench: Any) -> str:
     whole.train(resume_from_checkpoint=own)
     said = []
     for later in (own, None):
-        run_id, steps = f"run-{later is None}", []
+        run_id = f"run-{later is None}"
+        steps: list[int] = []
         for folder in (own, later, later):
             callbacks = [bench.callback(run_id, exits=False)] + [StopEvaluating()] * (len(steps) < 2)
             last = bench.trainer(*callbacks, **given)
@@ -121,7 +122,7 @@ class AnyTrain(Trainer):
 
 def own_train(bench: Any) -> str:
     """Have a `train` of other arguments, given by place and by name, stopped and gone on with."""
-    said = []
+    said: list[Any] = []
     for kind, args, its in (
         (OtherTrain, ("noted",), {}),
         (OtherTrain, ("noted", False), {"ignore_keys_for_eval": ["past_key_values"]}),

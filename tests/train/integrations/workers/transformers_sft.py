@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -95,7 +96,7 @@ def make_online(model: Any, given: dict[str, Any], callbacks: list[Any]) -> Any:
     )
 
 
-KINDS = {
+KINDS: dict[str, Callable[..., Any]] = {
     "sft": make_sft,
     "lora": partial(make_sft, lora=True),
     "dpo": make_dpo,

@@ -50,7 +50,7 @@ class SpotwatchCallback(TrainerCallback):
         rereads: bool = False,
         also: str | Iterable[str] = (),
     ) -> None:
-        require("transformers", "5.24", "5.24")
+        require("transformers", "5.19", "5.24")
         hooks.check(Trainer)
         if not isinstance(checkpointer, Checkpointer):
             raise ConfigError(

@@ -24,6 +24,7 @@ from spotwatch.train.integrations.accelerate_order import Order, begin_alike, go
 from spotwatch.train.integrations.accelerate_passes import Course, Luck, Pass, Place
 from spotwatch.train.integrations.accelerate_shape import is_stream, shape_of, taken_up
 from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
+from spotwatch.train.state import stateful_loader
 
 log = logging.getLogger("spotwatch.train")
 
@@ -263,7 +264,7 @@ class Position:
             iterator: Iterator[Any] = iter(base)
             return iterator
         if self._by_state and mine.resumed is not None:
-            self._base.load_state_dict(mine.resumed["taken"]["by_state"])
+            stateful_loader.load(self._base, mine.resumed["taken"]["by_state"])
             iterator = iter(self._base)
             self._before_fetch()
             return iterator

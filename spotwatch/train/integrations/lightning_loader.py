@@ -18,6 +18,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.lightning_chance import Chance
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
+from spotwatch.train.state.stateful_loader import only_counts
 
 
 def shield(loader: Any) -> None:
@@ -199,7 +200,8 @@ class Source:
 
     def _own(self) -> dict[str, Any] | None:
         state = self.loader.state_dict() if self.is_stateful else None
-        return None if _only_counts(state) else state
+        # A stream without a state is read again here, with the chance that its epoch began with.
+        return None if only_counts(state) else state
 
     def _end_epoch(self) -> Iterator[Any]:
         """Yield nothing: the loader itself would begin another epoch, and shorter ones yet another pass."""
@@ -288,20 +290,6 @@ class _Counted(Iterator[Any]):
         source._taken += 1  # noqa: SLF001 - likewise
         source._before = before  # noqa: SLF001 - likewise
         return batch
-
-
-def _only_counts(own: object) -> bool:
-    """Tell whether it is torchdata's state of a stream that has none.
-
-    torchdata 0.11 reads such a stream again, as is done here, but counts those batches twice: after a second
-    resume in one epoch, batches were left out.
-    """
-    if not isinstance(own, dict):
-        return False
-    fetcher = own.get("fetcher_state")
-    if isinstance(fetcher, dict) and own.get("dataset_state") is None:
-        return fetcher.get("dataset_iter_state") is None
-    return any(_only_counts(one) for one in own.values())
 
 
 def _yields_by_number(iterator: Any) -> bool:

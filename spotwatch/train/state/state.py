@@ -8,6 +8,7 @@ when to save. Importing it does not import torch.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from spotwatch.errors import CheckpointCorrupt, ConfigError, NoRoom, StoreError
 from spotwatch.model import JSON
 from spotwatch.train.parts import Body, Held, part_bytes_for
-from spotwatch.train.state import encoding, rng, tensors
+from spotwatch.train.state import encoding, rng, stateful_loader, tensors
 from spotwatch.train.state.copying import Places, no_collection
 from spotwatch.train.state.found import Found
 from spotwatch.train.state.staging import Staging
@@ -75,7 +76,7 @@ class State:
                 # Its state_dict is there, and fails only once a save calls it.
                 problems.append(f"track: {name} is the class {thing.__qualname__}, not an object of it")
             elif hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-                self._objects[name] = (thing, thing.state_dict, thing.load_state_dict)
+                self._objects[name] = (thing, thing.state_dict, _writer(thing))
             elif (pair := rng.adapter(thing)) is not None:
                 self._objects[name] = (thing, *pair)
             else:
@@ -205,7 +206,10 @@ class State:
             for name, (thing, _, _) in self._objects.items()
         }
         chance = encoding.decode(state.get("rng"), lambda key: flat[key].clone())
-        for name, (thing, _, write) in self._objects.items():
+        # Loaders last: workers begin with the dataset as it is then.
+        for name, (thing, _, write) in sorted(
+            self._objects.items(), key=lambda item: stateful_loader.is_stateful_loader(item[1][0])
+        ):
             wanted = [group.keys() & thing.defaults.keys() for group in _groups(thing)]
             try:
                 write(values.pop(name))
@@ -219,10 +223,7 @@ class State:
                     f"parameter groups have no {', '.join(lost)}; set the optimizer that the run was "
                     f"trained with, or start another run_id"
                 )
-        for name, (thing, read, _) in self._objects.items():
-            if any(kind.__name__ == "StatefulDataLoader" for kind in type(thing).__mro__):
-                # It draws from the global state when it begins to iterate. Now, then, not after that is back.
-                _read(name, read)
+        # After all that may draw from it: a StatefulDataLoader has, as it began its pass.
         rng.restore(chance)
 
 
@@ -232,6 +233,13 @@ def unwrapped(thing: object) -> object:
     while type(thing).__module__.startswith("torch.") and type(thing).__name__ in wrappers:
         thing = getattr(thing, wrappers[type(thing).__name__])
     return thing
+
+
+def _writer(thing: Any) -> Callable[[Any], Any]:
+    if stateful_loader.is_stateful_loader(thing):
+        return functools.partial(stateful_loader.load, thing)
+    write: Callable[[Any], Any] = thing.load_state_dict
+    return write
 
 
 def _read(name: str, read: Callable[[], Any]) -> Any:

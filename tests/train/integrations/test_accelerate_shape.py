@@ -119,6 +119,22 @@ def test_a_stream_that_has_become_shorter_says_so(
         lived(tmp_path, environ, make, Loop.epochs, (3,))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_without_a_state_goes_on_after_each_stop_in_one_epoch(
+    tmp_path: Path, environ: dict[str, str], workers: int
+) -> None:
+    """What torchdata 0.11 reads again, it counts twice, and left batches out at the second resume."""
+
+    def make(_: int) -> Iterator[DataLoader[torch.Tensor]]:
+        yield DataLoader(Untold(40), batch_size=4, num_workers=workers)
+
+    def run(name: str, stops: tuple[int, ...]) -> list[list[float]]:
+        loop, options = (lambda life: life.epochs(2)), {"use_stateful_dataloader": True}
+        return lived(tmp_path / name, environ, make, loop, stops, **options)
+
+    assert run("stopped", (3, 2, 1)) == run("straight", ())
+
+
 @pytest.mark.parametrize("is_stateful", [True, False])
 @pytest.mark.parametrize("stops", [(5,), (7,), (5, 5), (3, 4)], ids=str)
 def test_a_stream_that_counts_epochs_goes_on_counting(

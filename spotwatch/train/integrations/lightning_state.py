@@ -96,7 +96,7 @@ class TrainerState:
         self.resumed = state["run"]
         self.evaluated = list(self.resumed["evaluated"])
         self.resumed_validation = self.resumed["values"]["validation"]
-        lightning_ddp.restore(trainer, self.resumed["ddp"])
+        lightning_ddp.let_hand_round(trainer, will=self.resumed["hands_round"])
 
     def note_evaluated(self) -> None:
         """Note which loaders have workers now: broken off, an evaluation ends them."""
@@ -123,7 +123,7 @@ class TrainerState:
             "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),
             "gradients": self._gradients(),
-            "ddp": lightning_ddp.capture(trainer),
+            "hands_round": lightning_ddp.hands_round(trainer),
             "should_stop": trainer.should_stop,
             "reloaded": fit_loop._last_train_dl_reload_epoch,
             "validated": time.monotonic() - getattr(trainer, "_last_val_time", time.monotonic()),

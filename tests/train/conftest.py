@@ -26,6 +26,8 @@ from spotwatch.train.store import OnPart
 from spotwatch.train.stores.directory import DirectoryStore
 
 from .bulk_help import use_keys
+from .done_help import New, maker
+from .faulty import FaultyStore
 from .s3_proxy import S3Proxy, proxy_to
 from .s3_stand_in import S3StandIn
 from .s3_stores import be_quick
@@ -104,6 +106,18 @@ def environ(runtime_dir: Path) -> dict[str, str]:
 def daemon(runtime_dir: Path) -> Daemon:
     """Return the daemon's hand."""
     return Daemon(runtime_dir)
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    """Return an empty store."""
+    return FaultyStore()
+
+
+@pytest.fixture
+def new(store: FaultyStore, environ: dict[str, str]) -> New:
+    """Return a maker of done-lists on one store, as after a restart."""
+    return maker(store, environ)
 
 
 @pytest.fixture

@@ -15,22 +15,10 @@ from spotwatch.train import Checkpointer, DoneList
 from spotwatch.train.done import log as done_log
 
 from .conftest import Counter, train
-from .done_help import New, do, maker, outputs, segments
+from .done_help import New, do, outputs, segments
 from .faulty import FaultyStore
 
 pytestmark = pytest.mark.usefixtures("handlers_come_back")
-
-
-@pytest.fixture
-def store() -> FaultyStore:
-    """Return an empty store."""
-    return FaultyStore()
-
-
-@pytest.fixture
-def new(store: FaultyStore, environ: dict[str, str]) -> New:
-    """Return a maker of lists on one store, as after a restart."""
-    return maker(store, environ)
 
 
 def test_a_batch_in_three_lives(store: FaultyStore, new: New, environ: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from spotwatch.train.done import keeper, log, reading
 from spotwatch.train.orders import Mark
 
-from .done_help import New, do, maker, outputs, segments
+from .done_help import New, do, outputs, segments
 from .done_world import Deaf
 from .faulty import FaultyStore
 from .lease_world import until
@@ -29,18 +29,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "_MOST_BYTES", _PIECE)
     for module in (log, reading):
         monkeypatch.setattr(module, "MOST_SEGMENT_BYTES", _READABLE)
-
-
-@pytest.fixture
-def store() -> FaultyStore:
-    """Return an empty store."""
-    return FaultyStore()
-
-
-@pytest.fixture
-def new(store: FaultyStore, environ: dict[str, str]) -> New:
-    """Return a maker of lists on one store, as after a restart."""
-    return maker(store, environ)
 
 
 @pytest.fixture(params=["a thread", "no thread"])

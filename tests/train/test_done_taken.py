@@ -19,26 +19,15 @@ from spotwatch.model import Do
 from spotwatch.safe_files import write_atomically
 from spotwatch.train.done.keeper import Bounds, Keeper
 from spotwatch.train.done.log import Stored
+from spotwatch.train.done.segment import Segment
 
 from .conftest import Daemon
-from .done_help import New, do, maker, outputs
+from .done_help import New, do, outputs, segments
 from .done_world import Deaf
 from .faulty import FaultyStore
 from .lease_world import claim, stranger, until
 
 pytestmark = [pytest.mark.usefixtures("handlers_come_back"), pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def store() -> FaultyStore:
-    """Return an empty store."""
-    return FaultyStore()
-
-
-@pytest.fixture
-def new(store: FaultyStore, environ: dict[str, str]) -> New:
-    """Return a maker of lists on one store, as after a restart."""
-    return maker(store, environ)
 
 
 def _one_ahead(items: Iterable[Any]) -> Iterator[Any]:
@@ -193,3 +182,41 @@ def test_a_worker_that_waits_answers_a_flush(store: FaultyStore, new: New, daemo
     assert do(new(lease_seconds=60.0), range(2)) == []  # told to stop, before its turn
     other.join(60)
     assert answered == ["waiting"]
+
+
+def test_a_conflict_with_a_sound_segment_is_a_loss(store: FaultyStore, new: New, daemon: Daemon) -> None:
+    """Somebody else has written the next number: nothing more is written, and the program ends with 77."""
+    done = new(every_items=2)
+    with done:
+        for item in done.todo(range(10)):
+            if item == 2:
+                until(lambda: len(segments(store)) == 1)
+                number = len([key for key in store.objects if key.endswith(".jsonl")]) + 1
+                key = f"share-0000-of-0001/{number:08d}.jsonl"
+                store.objects[key] = store.objects[segments(store)[0]]
+            done.add(item, item)
+    assert done.exit_code == 77
+    assert daemon.status("batch").exit_code == 77
+    assert len(segments(store)) == 2
+
+
+def test_what_was_in_memory_of_a_lost_share_is_offered_again(
+    store: FaultyStore, new: New, environ: dict[str, str]
+) -> None:
+    """And only that: what is durable is not done again, nor passed over because it was done once."""
+    done = new(every_items=20, every_seconds=1000, shares=2)
+    taken: list[int] = []
+    with done:
+        for item in done.todo(range(60)):
+            taken.append(item)
+            done.add(item, item)
+            if len(taken) == 10:
+                # A worker that had the share meanwhile, and is gone again.
+                until(lambda: not done._work.unsaved)
+                mine = max(key for key in store.objects if key.endswith(".jsonl"))
+                number = int(mine[-14:-6]) + 1
+                store.objects[f"{mine[:-14]}{number:08d}.jsonl"] = Segment("other", 9, ()).to_bytes()
+    assert done.exit_code == 0
+    assert sorted(outputs(store, environ)) == list(range(60))
+    assert 60 < len(taken) <= 80
+    assert all(taken.count(item) == 1 for item in taken[:10])

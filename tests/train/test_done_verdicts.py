@@ -13,25 +13,13 @@ from spotwatch.train import DoneList
 from spotwatch.train.done.segment import Segment
 
 from .conftest import Daemon
-from .done_help import New, do, maker, outputs
+from .done_help import New, do, outputs
 from .faulty import FaultyStore
 from .lease_world import until
 
 pytestmark = [pytest.mark.usefixtures("handlers_come_back"), pytest.mark.timeout(120)]
 
 _PARTS = [range(begin, begin + 10) for begin in range(0, 50, 10)]
-
-
-@pytest.fixture
-def store() -> FaultyStore:
-    """Return an empty store."""
-    return FaultyStore()
-
-
-@pytest.fixture
-def new(store: FaultyStore, environ: dict[str, str]) -> New:
-    """Return a maker of lists on one store, as after a restart."""
-    return maker(store, environ)
 
 
 def _go_by_parts(done: DoneList, stop_before: int = -1) -> None:

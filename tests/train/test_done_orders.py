@@ -6,17 +6,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spotwatch.handshake import FLAG
 from spotwatch.model import Do
+from spotwatch.train.done.keeper import Bounds, Keeper
+from spotwatch.train.done.log import Stored
+from spotwatch.train.done.teller import Teller
+from spotwatch.train.link import Link
+from spotwatch.train.orders import Mark
 
 from .conftest import Daemon
 from .done_help import New, do, outputs, segments
 from .done_lives import batch
+from .done_world import Deaf
 from .faulty import FaultyStore
 from .lease_world import stranger, until
 
@@ -224,3 +232,61 @@ def test_saved_is_told_at_its_time(new: New, daemon: Daemon) -> None:
     assert saved.at is not None
     assert begun <= saved.at <= datetime.now(UTC)
     assert saved.step == 10
+
+
+def test_the_last_word_counts_the_last_save() -> None:
+    """Who waits for a save hears of its end once it has been told: what is said then must not be undone."""
+    unsaved: list[int] = []
+
+    class Hearing(Deaf):
+        """Notes how many items are unsaved when it is told."""
+
+        def saved(self, mark: Mark, stored: Stored, items: int, seconds: float) -> None:
+            """Note it."""
+            del mark, stored, items, seconds
+            unsaved.append(keeper.unsaved)
+
+    keeper = Keeper(Bounds(4, 1000.0, None), Hearing(), lambda: 0.0, lambda seconds: None)
+    tenure = keeper.renew()
+    keeper.begin(lambda lines: Stored("", 0, ""))
+    assert keeper.add(b"a\n", tenure)
+    assert keeper.drain()
+    keeper.end()
+    assert unsaved == [1]
+
+
+class Slow:
+    """What was asked for, of which a later one is answered meanwhile."""
+
+    flags = ()
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._looks = 0
+        self._other = threading.Thread(target=meanwhile, daemon=True)
+
+    @property
+    def seq(self) -> int:
+        """Return its number; at the second look, when the other answer has come or cannot."""
+        self._looks += 1
+        if self._looks == 2:
+            self._other.start()
+            self._other.join(0.5)
+        return 5
+
+    def wait(self) -> None:
+        """Wait for the other answer."""
+        self._other.join(60)
+        assert not self._other.is_alive()
+
+
+def test_of_two_answers_at_once_the_later_order_stays_answered(
+    environ: dict[str, str], daemon: Daemon
+) -> None:
+    """The thread that saves answers a flush, and the loop the stop that came after it."""
+    link = Link("batch", environ, lambda: 0)
+    teller = Teller(link, "")
+    slow: Any = Slow(lambda: teller.answer(Mark(7, ())))
+    teller.answer(slow)
+    slow.wait()
+    teller.say_last()
+    assert daemon.status("batch").saved.seq == 7

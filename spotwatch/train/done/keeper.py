@@ -248,6 +248,10 @@ class Keeper:
                 log.exception("a save has failed in a way that was not foreseen")
             self._fail(tenure, error)
             return False
+        if tenure is not self.tenure:
+            return False
+        # Before anybody hears that less is unsaved: the worker's last word, which follows, must count it.
+        self._ear.saved(mark, stored, len(lines), self._monotonic() - begun)
         with self._changed:
             if tenure is not self.tenure:
                 return False
@@ -256,7 +260,6 @@ class Keeper:
             self._in_flight_bytes -= sum(map(len, lines))
             self._failures, self._error = 0, None
             self._changed.notify_all()
-        self._ear.saved(mark, stored, len(lines), self._monotonic() - begun)
         return True
 
     def _fail(self, tenure: object, error: Exception) -> None:

@@ -7,6 +7,7 @@ It decides nothing.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ class Teller:
 
     def __init__(self, link: Link, url: str) -> None:
         self._link = link
+        # The thread that saves and the loop both speak: what one has answered, the other must not undo.
+        self._lock = threading.Lock()
         self._saved = Saved(url=url)
         self._told_at = -_TELL_SECONDS
         self._has_failed = False
@@ -51,43 +54,49 @@ class Teller:
 
     def begin(self, items: int) -> None:
         """Note that so many items are durable."""
-        self._has_failed = False
-        self._saved = replace(self._saved, step=items, at=datetime.now(UTC))
+        with self._lock:
+            self._has_failed = False
+            self._saved = replace(self._saved, step=items, at=datetime.now(UTC))
 
     def saved(self, mark: Mark, stored: Stored, items: int, seconds: float) -> None:
         """Note that so many more items are durable; say so now and then."""
         del mark
-        self._saved = replace(
-            self._saved,
-            step=self._saved.step + items,
-            at=datetime.now(UTC),
-            url=stored.url,
-            size_bytes=stored.size_bytes,
-            save_seconds=seconds,
-            manifest_crc=stored.crc32,
-        )
-        now = time.monotonic()
-        if self._has_failed or now - self._told_at >= _TELL_SECONDS:
-            self._told_at = now
-            self._link.heart.tell(saved=self._saved)
-        if self._has_failed:
-            self._has_failed = False
-            self._link.heart.tell(only_in=("failed",), phase="training", error="")
+        with self._lock:
+            self._saved = replace(
+                self._saved,
+                step=self._saved.step + items,
+                at=datetime.now(UTC),
+                url=stored.url,
+                size_bytes=stored.size_bytes,
+                save_seconds=seconds,
+                manifest_crc=stored.crc32,
+            )
+            now = time.monotonic()
+            if self._has_failed or now - self._told_at >= _TELL_SECONDS:
+                self._told_at = now
+                self._link.heart.tell(saved=self._saved)
+            if self._has_failed:
+                self._has_failed = False
+                self._link.heart.tell(only_in=("failed",), phase="training", error="")
 
     def answer(self, mark: Mark) -> None:
         """Say that nothing which `mark` asked for is unsaved."""
-        if mark.seq > self._saved.seq or mark.flags:
+        with self._lock:
+            if mark.seq <= self._saved.seq and not mark.flags:
+                return
             # The daemon reads the status first; a flag removed before it would be an answer without a proof.
             self._saved = replace(self._saved, seq=max(self._saved.seq, mark.seq))
             self._link.heart.tell(saved=self._saved, seq=mark.seq)
-            self._link.orders.answered(mark)
+        self._link.orders.answered(mark)
 
     def failed(self, error: Exception, pause_seconds: float) -> None:
         """Say why something is not durable yet."""
-        self._has_failed = True
         log.warning("finished items are not saved, again in %.0f s: %s", pause_seconds, error)
-        self._link.heart.tell(phase="failed", error=(str(error) or repr(error))[:500])
+        with self._lock:
+            self._has_failed = True
+            self._link.heart.tell(phase="failed", error=(str(error) or repr(error))[:500])
 
     def say_last(self) -> None:
         """Say what is durable at the end."""
-        self._link.heart.tell(saved=self._saved)
+        with self._lock:
+            self._link.heart.tell(saved=self._saved)

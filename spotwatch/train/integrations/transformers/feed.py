@@ -9,6 +9,7 @@ again. It neither shuffles nor loads; samplers and loaders do.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -160,13 +161,11 @@ class Feed:
             self._listen(source, is_noticed=True)
             self._listen(loader)
         self._serves = source
-        if hasattr(source, "base_dataloader"):
+        if loaders.below(source) is not None:
             return iter(source)
         return self._hear(iter(source), discard, listens=False, is_noticed=not discard)
 
     def _passing_over(self, loader: Any) -> Any:
-        from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
-
         # One that makes the batches of all processes has made more than each of them has trained.
         made = self._fetched
 
@@ -175,9 +174,11 @@ class Feed:
                 self._order.expect(self._expected, number)
                 self._put_back()
 
-        source: Any = skip_first_batches(loader, made)
+        source = loaders.rest(loader, made)
         sampler = loaders.skipping(source)
-        sampler.batch_sampler = self._order.of(sampler.batch_sampler, pass_over)
+        # A framework's function has made another sampler; what the loader's own counts and draws goes on.
+        passed = loader.batch_sampler if loaders.is_of_own_kind(loader) else sampler.batch_sampler
+        sampler.batch_sampler = self._order.of(passed, pass_over)
         return source
 
     def _put_back(self) -> None:
@@ -186,22 +187,22 @@ class Feed:
 
     def _listen(self, loader: Any, *, discard: int = 0, is_noticed: bool = False) -> None:
         """Hear of each batch where it is made, below the library's reading ahead."""
-        base = getattr(loader, "base_dataloader", None)
-        if base is None:
+        below = loaders.below(loader)
+        if below is None:
             return
-        begin, is_new, is_first_epoch = type(base).__iter__, [True], not self.epoch
+        base, name = below
+        begin, is_new, is_first_epoch = getattr(type(base), name), [True], not self.epoch
 
         def batches() -> Iterator[Any]:
             follows = contextlib.nullcontext() if is_noticed else self._order.following(base)
             with follows, contextlib.nullcontext() if is_first_epoch else loaders.no_seed_twice(base):
                 made = begin(base)
-            return self._hear(
-                *(made, discard if is_new and is_new.pop() else 0),
-                listens=not base.num_workers,
-                is_noticed=is_noticed,
-            )
+            hear = functools.partial(self._hear, made, listens=not base.num_workers)
+            heard = hear(discard if is_new and is_new.pop() else 0, is_noticed=is_noticed)
+            is_kept = base is loader and base.persistent_workers
+            return loaders.Kept(made, heard, lambda: hear(0, is_noticed=False)) if is_kept else heard
 
-        base.__iter__ = batches
+        setattr(base, name, batches)
 
     def _hear(self, made: Iterator[Any], discard: int, *, listens: bool, is_noticed: bool) -> Iterator[Any]:
         for _ in range(discard):
@@ -231,16 +232,18 @@ def expect_passable(loader: Any) -> None:
     Raises:
         ConfigError: it is no DataLoader, or one that makes its batches in a way of its own.
     """
-    from accelerate import skip_first_batches  # noqa: PLC0415 - transformers brings it
     from torch.utils.data import DataLoader  # noqa: PLC0415 - only a trainer has it
 
-    # What passes over batches is made anew, of torch's or Accelerate's kind: a subclass's own would be lost.
-    kind = type(loader).__iter__.__module__.partition(".")[0] if isinstance(loader, DataLoader) else ""
-    if kind in ("torch", "accelerate"):
-        if loaders.is_stream(loader):
+    is_own = loaders.is_of_own_kind(loader)
+    if is_own or (isinstance(loader, DataLoader) and loaders.is_of_librarys_kind(loader)):
+        is_stream = loaders.is_stream(loader)
+        if is_stream and not is_own:
             return
-        sampler = loaders.skipping(skip_first_batches(loader, 1))
-        if sampler is not None and sampler.batch_sampler is not None:
+        rest = None if is_stream else loaders.rest(loader, 1)
+        sampler = loaders.skipping(rest) if isinstance(rest, DataLoader) else None
+        is_passable = sampler is not None and sampler.batch_sampler is not None
+        # Of another kind Accelerate's function makes torch's: what the loader itself does would be lost.
+        if is_passable and (not is_own or loaders.is_rest_of(loader, rest)):
             return
     raise ConfigError(
         f"get_train_dataloader() returns a {type(loader).__name__} whose batches cannot be passed over, so "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader of torch's or Accelerate's is made of, as far as it concerns going on in it.
+"""What a loader is made of, torch's, Accelerate's or a framework's, as far as it concerns going on in it.
 
 It reads nothing of the data.
 """
@@ -7,8 +7,10 @@ It reads nothing of the data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from spotwatch.train.integrations.transformers import chance
 
 
 @contextlib.contextmanager
@@ -27,6 +29,98 @@ def no_seed_twice(base: Any) -> Iterator[None]:
         yield
     finally:
         base.generator = own
+
+
+def rest(loader: Any, number: int) -> Any:
+    """Return a loader of what comes after so many batches, made as the Trainer has it made; nothing is drawn.
+
+    A framework that has its own kind of loader puts its own function where the Trainer looks for this.
+    """
+    from transformers import trainer  # noqa: PLC0415 - a Trainer's loader is here
+
+    before = chance.capture()
+    try:
+        return trainer.skip_first_batches(loader, number)
+    finally:
+        chance.restore(before)
+
+
+def is_of_librarys_kind(loader: Any) -> bool:
+    """Tell whether this DataLoader goes through its batches as torch or Accelerate does."""
+    return type(loader).__iter__.__module__.partition(".")[0] in ("torch", "accelerate")
+
+
+def is_of_own_kind(loader: Any) -> bool:
+    """Tell whether it is a DataLoader that does something of its own with the batches that torch's makes."""
+    from torch.utils.data import DataLoader  # noqa: PLC0415 - only a trainer has it
+
+    kind = type(loader)
+    return (
+        issubclass(kind, DataLoader)
+        and not is_of_librarys_kind(loader)
+        and kind._get_iterator is DataLoader._get_iterator  # noqa: SLF001 - has no public name
+    )
+
+
+def is_rest_of(loader: Any, rest: Any) -> bool:
+    """Tell whether a framework's function has made the rest of a loader of its own kind like that loader.
+
+    Args:
+        loader: of its own kind.
+        rest: what `rest` returned for it, and one batch; it is spoiled.
+    """
+    sampler = skipping(rest)
+    if type(rest) is not type(loader) or sampler is not rest.batch_sampler or sampler.skip_batches != 1:
+        return False
+    is_alike = (
+        type(sampler.batch_sampler) is type(loader.batch_sampler)
+        and all(getattr(rest, name) is getattr(loader, name) for name in ("dataset", "generator"))
+        and rest.collate_fn == loader.collate_fn
+        and rest.num_workers == loader.num_workers
+    )
+    asked: list[bool] = []
+
+    def no_batches() -> Any:
+        asked.append(True)
+        return iter(())
+
+    rest._get_iterator = no_batches  # noqa: SLF001 - as above
+    next(iter(rest), None)
+    return is_alike and bool(asked)
+
+
+def below(loader: Any) -> tuple[Any, str] | None:
+    """Return what makes the batches, and the name of the method that begins to; None where nobody can know.
+
+    What is set there on the instance is called in its stead.
+    """
+    base = getattr(loader, "base_dataloader", None)
+    if base is not None:
+        return base, "__iter__"
+    return (loader, "_get_iterator") if is_of_own_kind(loader) else None
+
+
+class Kept:
+    """The batches of workers that stay; their loader keeps it, and begins it again in each epoch.
+
+    Args:
+        made: torch's iterator.
+        heard: its batches in this epoch.
+        hear: returns those of another one.
+    """
+
+    def __init__(self, made: Any, heard: Iterator[Any], hear: Callable[[], Iterator[Any]]) -> None:
+        self._made, self._heard, self._hear = made, heard, hear
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._heard)
+
+    def _reset(self, loader: Any) -> None:
+        self._made._reset(loader)  # noqa: SLF001 - what a DataLoader calls
+        self._heard = self._hear()
 
 
 def skipping(source: Any) -> Any:

@@ -64,7 +64,7 @@ class Order:
     def following(self, base: Any) -> Iterator[None]:
         """Follow the sampler of a DataLoader of torch's, if an iterator of it is made in here."""
         own = vars(base).get("batch_sampler")
-        if own is None or not type(base).__module__.startswith("torch.utils.data"):
+        if own is None or not type(base)._get_iterator.__module__.startswith("torch.utils.data"):  # noqa: SLF001
             yield
             return
         # Which it refuses to have set.

@@ -39,6 +39,7 @@ from tests.train.integrations.workers.transformers_own import (
     own_train,
     resumed_from_its_own,
 )
+from tests.train.integrations.workers.transformers_shard import replaced
 from tests.train.integrations.workers.transformers_world import Rows, be_quiet, collate
 
 
@@ -257,7 +258,7 @@ CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
     *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
     *(own_loaders, averaged, other_data, begun_evaluating, always_given, own_train),
-    also_without_adapters,
+    *(also_without_adapters, replaced),
 )
 
 

@@ -211,6 +211,10 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
         from tests.train.integrations.workers.transformers_held import make_held  # noqa: PLC0415 - needs this
 
         trainer = make_held(case["held"], model, given, callbacks)
+    elif "shard" in case:
+        from tests.train.integrations.workers.transformers_shard import make_shard  # noqa: PLC0415 - likewise
+
+        trainer = make_shard(case, model, given, callbacks)
     else:
         count, noise = data.get("count", 22), data.get("noise", False)
         trainer = Noted(

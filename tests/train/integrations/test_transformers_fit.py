@@ -38,8 +38,11 @@ _SAID = {
     "logged_oddly": r"\{'a': 0\.5, 'b': 2, 'c': \['\[0 1\]', \"<class 'object'>\"\], 'd': \[1, None, 'x'\]\}",
     "another_trainer": r"ConfigError: transformers [\d.]+ has .*_run_epoch\(.*_evaluate\(.*Install",
     "other_weights_evaluated": r"\[\[2, 2, 2\], \[3, 3, 3\]\] \[2, 3\]",
-    "own_loaders": r"list trained Wrapper trained Changing trained DataLoader trained trained trained$",
-    "replaced": r"trained Moving Moving Moving _Itself Moving$",
+    "own_loaders": (
+        r"list trained Wrapper trained DataLoaderDispatcher trained Changing trained DataLoader trained "
+        r"trained trained$"
+    ),
+    "replaced": r"trained( refused){9}$",
     "other_data": r"11 batches of 22, 12 of 24; 11 batches of 22, 11 of 21; 8; 14; 4; 13$",
     "averaged": r"ConfigError: BEMACallback averages weights .*train without it",
     "as_the_page_says": r"\[20, 20\] \['sweep-01'\]",

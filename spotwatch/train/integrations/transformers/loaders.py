@@ -12,6 +12,8 @@ from typing import Any
 
 from spotwatch.train.integrations.transformers import chance
 
+_DISPATCHER = "accelerate.data_loader.DataLoaderDispatcher"
+
 
 @contextlib.contextmanager
 def no_seed_twice(base: Any) -> Iterator[None]:
@@ -70,7 +72,7 @@ def is_rest_of(loader: Any, rest: Any) -> bool:
         rest: what `rest` returned for it, and one batch; it is spoiled.
     """
     sampler = skipping(rest)
-    if type(rest) is not type(loader) or sampler is not rest.batch_sampler or sampler.skip_batches != 1:
+    if type(rest) is not type(loader) or sampler.skip_batches != 1:
         return False
     is_alike = (
         type(sampler.batch_sampler) is type(loader.batch_sampler)
@@ -146,7 +148,9 @@ def length(loader: Any) -> list[int | None]:
 
 def made_for_each(loader: Any) -> int:
     """Return how many batches this process makes for each that it trains."""
-    if type(loader).__name__ != "DataLoaderDispatcher" or loader.split_batches:
+    # A framework may call its own so too.
+    is_accelerates = f"{type(loader).__module__}.{type(loader).__name__}" == _DISPATCHER
+    if not is_accelerates or loader.split_batches:
         return 1
     return int(loader.state.num_processes) if loader.state.process_index == 0 else 0
 

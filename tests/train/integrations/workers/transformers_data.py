@@ -31,6 +31,10 @@ class Wrapper:
         return len(self.loader)
 
 
+class DataLoaderDispatcher(Wrapper):
+    """Is called as Accelerate's is, as that of ms-swift."""
+
+
 class Changing(DataLoader[Any]):
     """Does something to each batch."""
 
@@ -67,6 +71,7 @@ def own_loaders(bench: Any) -> str:
     kinds: tuple[Callable[[Any], Any], ...] = (
         list,
         Wrapper,
+        DataLoaderDispatcher,
         lambda loader: Changing(loader.dataset, batch_size=2, **options),
         lambda loader: DataLoader(Listed(loader), batch_size=None),
         lambda loader: DataLoader(loader.dataset, batch_size=2, shuffle=True, **options),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accelerate.data_loader import SkipBatchSampler
@@ -81,6 +81,8 @@ class Replaces(Trainer):
 
     kind: type[DataLoader[Any]] = Moving
     moves = False
+    counts_each = 1
+    differs: ClassVar[dict[str, Any]] = {}
 
     def get_train_dataloader(self, skip_batches: int = 0) -> Any:
         """Make one of its own kind, without the first batches."""
@@ -88,17 +90,15 @@ class Replaces(Trainer):
         if skip_batches:
             # What a framework draws here must not be missed elsewhere.
             torch.rand(1)
-            sampler = SkipBatchSampler(sampler, skip_batches=skip_batches)
-        return self.make(batch_sampler=sampler)
-
-    def make(self, **its: Any) -> Any:
-        """Make one."""
+            sampler = SkipBatchSampler(sampler, skip_batches=skip_batches * self.counts_each)
         given = {
+            "batch_sampler": sampler,
+            "dataset": self.train_dataset,
             "collate_fn": self.data_collator,
             "num_workers": self.args.dataloader_num_workers,
             "persistent_workers": self.args.dataloader_persistent_workers,
         }
-        return self.kind(self.train_dataset, **(given | its))
+        return self.kind(**(given | (self.differs if skip_batches else {})))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train."""
@@ -139,24 +139,34 @@ def make_shard(case: dict[str, Any], model: Any, given: dict[str, Any], callback
     return made
 
 
-class _BySamples(Replaces):
-    def get_train_dataloader(self, skip_batches: int = 0) -> Any:
-        if not skip_batches:
-            return super().get_train_dataloader()
-        order = [number for batch in Order(len(self.train_dataset), moves=False) for number in batch]
-        sampler: Any = SkipBatchSampler(order, skip_batches=skip_batches * _SIZE)
-        return Moving(self.train_dataset, sampler=sampler, batch_size=_SIZE, collate_fn=self.data_collator)
-
-
 class _OtherKind(Replaces):
     def get_train_dataloader(self, skip_batches: int = 0) -> Any:
         self.kind = DataLoader if skip_batches else Moving
         return super().get_train_dataloader(skip_batches)
 
 
+class _OtherSampler(Replaces):
+    differs: ClassVar[dict[str, Any]] = {"batch_sampler": SkipBatchSampler([[0, 1]] * 11, skip_batches=1)}
+
+
+class _Twice(Replaces):
+    counts_each = 2
+
+
 class _OtherCollator(Replaces):
-    def make(self, **its: Any) -> Any:
-        return super().make(collate_fn=partial(collate, noise=False), **its)
+    differs: ClassVar[dict[str, Any]] = {"collate_fn": partial(collate, noise=False)}
+
+
+class _OtherData(Replaces):
+    differs: ClassVar[dict[str, Any]] = {"dataset": Rows(22, noise=False)}
+
+
+class _OtherGenerator(Replaces):
+    differs: ClassVar[dict[str, Any]] = {"generator": torch.Generator()}
+
+
+class _OtherWorkers(Replaces):
+    differs: ClassVar[dict[str, Any]] = {"num_workers": 1}
 
 
 class _Itself(Moving):
@@ -178,11 +188,15 @@ class _OfStream(Replaces):
 def replaced(bench: Any) -> str:
     """Have functions that make the rest of a loader like it, and such that do not."""
     said: list[str] = []
-    for of in (Replaces, _BySamples, _OtherKind, _OtherCollator, _ByItself, _OfStream):
+    kinds: tuple[type[Trainer], ...] = (
+        *(Replaces, _OtherSampler, _Twice, _OtherKind, _OtherCollator, _OtherData, _OtherGenerator),
+        *(_OtherWorkers, _ByItself, _OfStream),
+    )
+    for of in kinds:
         try:
             bench.trainer(bench.callback(f"run-{len(said)}"), of=of).train()
             said.append("trained")
         except ConfigError as error:
             is_clear = "an interrupted epoch could not be gone on with" in str(error)
-            said.append(str(error).split()[3] if is_clear else str(error))
+            said.append("refused" if is_clear else str(error))
     return " ".join(said)

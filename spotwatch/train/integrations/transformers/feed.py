@@ -176,8 +176,12 @@ class Feed:
 
         source = loaders.rest(loader, made)
         sampler = loaders.skipping(source)
-        # A framework's function has made another sampler; what the loader's own counts and draws goes on.
-        passed = loader.batch_sampler if loaders.is_of_own_kind(loader) else sampler.batch_sampler
+        passed = sampler.batch_sampler
+        if loaders.is_of_own_kind(loader):
+            # A framework's function makes it anew: it is told the epoch as by the Trainer, and its sampler is
+            # the one whose draws and counts were put back.
+            loaders.set_epoch(source, self.epoch)
+            passed = loader.batch_sampler
         sampler.batch_sampler = self._order.of(passed, pass_over)
         return source
 

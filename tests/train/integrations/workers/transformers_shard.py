@@ -51,13 +51,16 @@ class Order:
 class Moving(DataLoader[Any]):
     """Does something to each batch, as moving it to a device; another loader would lose that."""
 
+    epoch = 0
+
     def __iter__(self) -> Any:
         """Yield all."""
         for batch in super().__iter__():
-            yield batch | {"input_ids": (batch["input_ids"] + 1) % _WORDS}
+            yield batch | {"input_ids": (batch["input_ids"] + 1 + self.epoch) % _WORDS}
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the sampler, also below what passes over batches."""
+        self.epoch = epoch
         below = getattr(self.batch_sampler, "batch_sampler", self.batch_sampler)
         if isinstance(below, Order):
             below.set_epoch(epoch)
@@ -107,11 +110,7 @@ class Replaces(Trainer):
         def skip(loader: Any, number: int = 0) -> Any:
             if type(loader) is not self.kind:
                 return before(loader, number)
-            made = self.get_train_dataloader(skip_batches=number)
-            if isinstance(made, Moving):
-                sampler: Any = loader.batch_sampler
-                made.set_epoch(sampler.epoch)
-            return made
+            return self.get_train_dataloader(skip_batches=number)
 
         trainer.skip_first_batches = skip
         try:

@@ -6,12 +6,11 @@ What functions close over, and what workers draw, it does not see.
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from spotwatch.train.integrations.chance import Notes
+from spotwatch.train.integrations.generators import is_generator, make_generator
 from spotwatch.train.state import rng
 
 
@@ -28,9 +27,9 @@ class Chance:
         known = {id(one) for one in others}
         own: dict[int, Any] = {}
         for part in parts:
-            _make_generator(part)
+            make_generator(part)
             for one in vars(part).values() if hasattr(part, "__dict__") else ():
-                if _is_generator(one) and id(one) not in known:
+                if is_generator(one) and id(one) not in known:
                     own[id(one)] = rng.adapter(one)
         self._own = list(own.values())
 
@@ -55,19 +54,3 @@ class Chance:
         if len(states) == len(self._own):
             for (_, put), state in zip(self._own, states, strict=True):
                 put(state)
-
-
-def _is_generator(value: Any) -> bool:
-    if isinstance(value, random.Random):
-        return not isinstance(value, random.SystemRandom)
-    numpy, torch = sys.modules.get("numpy"), sys.modules["torch"]
-    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, (torch.Generator, *kinds))
-
-
-def _make_generator(part: Any) -> None:
-    """Have a collator of transformers make the generator that it would make at its first batch."""
-    if getattr(part, "seed", None) is not None and getattr(part, "generator", part) is None:
-        make = getattr(part, "create_rng", None)
-        if make is not None:
-            make()

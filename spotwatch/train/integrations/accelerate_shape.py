@@ -17,6 +17,8 @@ from accelerate.data_loader import (
 )
 from torch.utils.data import IterableDataset
 
+from spotwatch.train.integrations.lengths import length_of
+
 Shape = dict[str, Any]
 
 
@@ -44,13 +46,9 @@ def shape_of(loader: Any, base: Any) -> Shape:
     `a_batch` is how many samples all processes take together with one batch of the loop; None: a place in its
     order cannot be told by it.
     """
-    try:
-        samples = len(dataset_of(base))
-    except (TypeError, NotImplementedError):  # a stream without a length
-        samples = None
     return {
         "length": None if is_stream(base) else len(loader),
-        "samples": samples,
+        "samples": length_of(dataset_of(base)),
         "a_batch": _of_stream(loader, base) if is_stream(base) else _of_batches(loader, base),
         "world_size": processes(),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from spotwatch.train.checkpointer import Checkpointer
+from spotwatch.train.integrations.lengths import length_of
 
 
 class Agreement:
@@ -68,15 +69,7 @@ def _batches(loop: Any) -> float | None:
     """Return how many batches a loop has at least; None where a loader does not know its length."""
     combined = loop._combined_loader
     loaders = [] if combined is None else combined.flattened
-    if not all(_is_sized(one) for one in loaders):
+    if None in map(length_of, loaders):
         return None
     batches = loop.max_batches
     return float(sum(batches) if combined is None or combined._mode == "sequential" else min(batches))
-
-
-def _is_sized(loader: Any) -> bool:
-    try:
-        len(loader)
-    except (TypeError, NotImplementedError):
-        return False
-    return True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.lengths import length_of
 from spotwatch.train.integrations.lightning_chance import Chance
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
@@ -193,7 +194,7 @@ class Source:
         chance, self._next = self._next, None
         if chance is not None:
             Chance(**chance).put_back(self.loader)
-        if _length(self._combined) is not None:
+        if length_of(self._combined) is not None:
             return None
         # A copy, for it may be of what the loader goes on to change.
         return {"own": copy.deepcopy(self._own()), "chance": Chance.now(self.loader).to_plain()}
@@ -304,11 +305,4 @@ def _yields_by_number(iterator: Any) -> bool:
 
 def _size(loader: Any) -> list[int | None]:
     """Return how many batches and samples it has; None where it does not know."""
-    return [_length(loader), _length(getattr(loader, "dataset", None))]
-
-
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
+    return [length_of(loader), length_of(getattr(loader, "dataset", None))]

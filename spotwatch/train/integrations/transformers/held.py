@@ -12,7 +12,8 @@ import random
 import sys
 from typing import Any
 
-from spotwatch.train.integrations.transformers.reach import is_generator, reach
+from spotwatch.train.integrations.generators import is_generator, make_generator
+from spotwatch.train.integrations.transformers.reach import reach
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
@@ -37,7 +38,7 @@ class Holdings:
         self._reached = reach(self._roots)
         if not getattr(loader, "num_workers", 0):
             for owner in self._reached.owners.values():
-                _make_generator(owner)
+                make_generator(owner)
             self._reached = reach(self._roots)
         self._first = {path: slot.value for path, slot in self._reached.numbers.items()}
         self._there = self._reached.generators.keys()
@@ -92,15 +93,6 @@ class Holdings:
                 path,
             )
         self._told.add(path)
-
-
-def _make_generator(owner: Any) -> None:
-    """Have a collator of transformers make the generator that it would make at its first batch."""
-    if getattr(owner, "seed", None) is None or getattr(owner, "generator", None) is not None:
-        return
-    make = getattr(type(owner), "create_rng", None)
-    if make is not None:
-        make(owner)
 
 
 def _state(generator: Any) -> list[Any]:

@@ -16,6 +16,8 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from spotwatch.train.integrations.generators import is_generator
+
 _MOST_OBJECTS = 500
 _MOST_ITEMS = 64
 """What is longer is data."""
@@ -90,15 +92,6 @@ def reach(roots: dict[str, Any]) -> Reached:
             reached.owners[path] = value
         waiting.extend((f"{path}.{part.name}", part) for part in _parts(value))
     return reached
-
-
-def is_generator(value: Any) -> bool:
-    """Tell whether it is a random generator that has a state."""
-    if isinstance(value, random.Random):
-        return not isinstance(value, random.SystemRandom)
-    numpy, torch = sys.modules.get("numpy"), sys.modules["torch"]
-    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, (torch.Generator, *kinds))
 
 
 def _parts(value: Any) -> Iterator[Slot]:

@@ -20,6 +20,7 @@ from spotwatch.config import TargetSettings
 from spotwatch.errors import ActionError, ConfigError
 from spotwatch.targets import make_targets
 from tests.families import Family, family, wait_for
+from tests.leaks import open_descriptors
 
 
 @pytest.fixture
@@ -72,10 +73,10 @@ async def test_waiting_can_be_given_up(fam: Family) -> None:
     """A cancelled wait leaves no descriptor and harms no other."""
     child = child_of(fam.trainer())
     wait_for(fam.ready)
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names, not paths
+    before = open_descriptors()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(child.wait(), 0.05)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - names, not paths
+    assert not open_descriptors() - before
     child.pass_on(signal.SIGTERM)
     assert await child.wait() == 75
 

@@ -19,6 +19,7 @@ from spotwatch.safe_files import (
     remove_if_there,
     write_atomically,
 )
+from tests.leaks import open_descriptors
 
 
 def put(path: Path, what: str) -> None:
@@ -53,11 +54,11 @@ def test_reading_leaves_no_descriptor(tmp_path: Path) -> None:
         folder = tmp_path / str(index)
         folder.mkdir()
         put(folder / "f", what)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for index in range(len(HOSTILE)):
         with pytest.raises(HandshakeError):
             read_small_file(tmp_path / str(index) / "f")
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert not open_descriptors() - before
 
 
 def test_missing_is_none(tmp_path: Path) -> None:

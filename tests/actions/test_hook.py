@@ -21,6 +21,7 @@ from spotwatch.config import Hook
 from spotwatch.errors import ActionError
 from spotwatch.model import Kind, Notice
 from tests.families import wait_for
+from tests.leaks import open_descriptors
 
 NOTICE = Notice(
     id="i-1",
@@ -35,9 +36,9 @@ NOTICE = Notice(
 @pytest.fixture(autouse=True)
 def no_descriptor_left() -> Iterator[None]:
     """Fail a test that leaves a pipe or a handle open."""
-    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names, not paths
+    before = open_descriptors()
     yield
-    assert len(set(os.listdir("/proc/self/fd"))) <= len(before)  # noqa: PTH208 - names, not paths
+    assert not open_descriptors() - before
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:

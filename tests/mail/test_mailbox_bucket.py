@@ -13,6 +13,7 @@ from spotwatch.mail import mailbox_bucket
 from spotwatch.mail.mailbox_bucket import BucketObjects, bucket_of
 from spotwatch.mail.mailbox_client import Fetched
 from spotwatch.mail.mailbox_form import MAX_OBJECT_BYTES
+from tests.leaks import running_threads
 from tests.train.s3_stand_in import Call, Reply, S3StandIn, refusal
 
 
@@ -119,7 +120,7 @@ async def test_a_bucket_that_says_nothing_is_given_up(monkeypatch: pytest.Monkey
 
     with S3StandIn(hang) as stand_in:
         objects = _bucket(stand_in)
-        before = threading.active_count()
+        before = running_threads()
         first = await _one(objects)
         assert isinstance(first, Unavailable)
         assert "no answer within" in str(first)
@@ -128,7 +129,7 @@ async def test_a_bucket_that_says_nothing_is_given_up(monkeypatch: pytest.Monkey
             assert isinstance(again, Unavailable)
             assert "earlier request" in str(again)
         # One of ours, and the stand-in's own for the connection.
-        assert threading.active_count() <= before + 2
+        assert len(running_threads() - before) <= 2
         answering.set()
         monkeypatch.undo()
         async with asyncio.timeout(15):

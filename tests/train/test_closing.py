@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from spotwatch.train.stores.pacing import Pace
 from spotwatch.train.stores.s3 import S3Store
 from spotwatch.train.stores.s3_bucket import Bucket
 from spotwatch.train.stores.uploader import ProcessBulk
+from tests.leaks import open_descriptors, open_sockets
 
 from .bulk_help import PART_BYTES, crcs_of, is_gone, nothing, shared, wait_for
 from .conftest import S3, Counter, train
@@ -26,26 +25,10 @@ from .s3_stand_in import S3StandIn
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("handlers_come_back")]
 
-FDS = Path("/proc/self/fd")
-
-
-def sockets() -> set[str]:
-    """Return the sockets of this process."""
-    found = set()
-    for entry in FDS.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.add(str(entry.readlink()))
-    return {name for name in found if name.startswith("socket:")}
-
 
 def threads() -> set[str]:
     """Return the threads that are ours, by name."""
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("spotwatch")}
-
-
-def descriptors() -> int:
-    """Return how many descriptors this process has."""
-    return len(list(FDS.iterdir()))
 
 
 @pytest.fixture
@@ -90,8 +73,7 @@ def uploader_of(ck: Checkpointer) -> int:
 
 def test_nothing_is_left_after_the_loop(small_is_large: None, options: dict[str, Any]) -> None:
     """No thread, no process, no connection; and once the Checkpointer is forgotten, no descriptor."""
-    gc.collect()  # what other tests have left
-    before = sockets(), threads(), descriptors()
+    before = open_sockets(), threads(), open_descriptors()
     ck, counter = tracked(options)
     step = ck.resume()
     with ck:
@@ -100,12 +82,11 @@ def test_nothing_is_left_after_the_loop(small_is_large: None, options: dict[str,
             ck.step(step)
         pid = uploader_of(ck)
         assert not is_gone(pid)
-        assert sockets() - before[0]
+        assert open_sockets() - before[0]
     assert is_gone(pid)
-    wait_for(lambda: not sockets() - before[0] and not threads() - before[1])
+    wait_for(lambda: not open_sockets() - before[0] and not threads() - before[1])
     del ck
-    gc.collect()
-    wait_for(lambda: descriptors() <= before[2])
+    wait_for(lambda: not open_descriptors() - before[2])
 
 
 def test_a_life_after_the_first_opens_it_again(small_is_large: None, options: dict[str, Any]) -> None:
@@ -166,14 +147,12 @@ def test_an_upload_that_hangs_holds_nobody_up(
 
 def test_a_run_in_a_directory_ends_without_a_rest(environ: dict[str, str], tmp_path: Path) -> None:
     """The same count for the simplest store."""
-    gc.collect()  # what other tests have left
-    before = threads(), descriptors()
+    before = threads(), open_descriptors()
     ck, counter = tracked({"url": tmp_path / "store", "run_id": "run", "environ": environ, "every_steps": 1})
     train(ck, counter, 3)
     assert not threads() - before[0]
     del ck
-    gc.collect()
-    assert descriptors() <= before[1]
+    assert not open_descriptors() - before[1]
 
 
 @pytest.mark.usefixtures("made_up_keys")
@@ -181,11 +160,11 @@ def test_obstore_lets_its_connections_go(server: S3StandIn) -> None:
     """Twice is harmless, and the next upload makes new ones."""
     body = shared(9 * PART_BYTES)
     bulk = ObstoreBulk(Bucket("bulk", {"endpoint_url": server.url}), Pace(None), retries=3)
-    before = sockets()
+    before = open_sockets()
     for key in ("one", "two"):
         assert bulk.upload(key, body, nothing) == crcs_of(body)
-        assert sockets() - before
+        assert open_sockets() - before
         bulk.close()
         bulk.close()
-        wait_for(lambda: not sockets() - before)
+        wait_for(lambda: not open_sockets() - before)
     assert server.objects == {"one": bytes(body.view), "two": bytes(body.view)}

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import pytest
 
 from spotwatch.handshake import Status
 from spotwatch.train.heartbeat import Heartbeat
+from tests.leaks import running_threads
 
 from .conftest import Daemon
 
@@ -105,14 +105,14 @@ def test_a_defect_does_not_end_it(beating: _Beating, caplog: pytest.LogCaptureFi
 
 def test_it_ends_when_told(runtime_dir: Path) -> None:
     """No thread is left, and stopping twice is harmless."""
-    before = threading.active_count()
+    before = running_threads()
     beating = _Beating(runtime_dir)
     beating.start()
     beating.start()
-    assert threading.active_count() == before + 1
+    assert len(running_threads() - before) == 1
     beating.stop()
     beating.stop()
-    assert threading.active_count() == before
+    assert not running_threads() - before
 
 
 def test_without_a_directory_nothing_is_written(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 
 Most batches draw from none or one of them, and asking one for its state takes longer than all else here: 9
 microseconds Python's, 30 numpy's. So what was noted last is given again while the memory that a draw changes
-is the same; it is only ever compared. Where it is not laid out as expected, the generator is asked each time.
+is the same: the place in the words, and a few of them, since all are others once each was drawn or a seed was
+set. It is only ever compared. Where it is not laid out as expected, the generator is asked each time.
 What a save holds of chance is in `state.rng`.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 # 624 words and the place in them, in both: numpy/random/src/mt19937/mt19937.h, `mt19937_state` (numpy 2.4);
 # Modules/_randommodule.c, `RandomObject`, behind the head of every object (CPython 3.11 to 3.14).
 _MT19937_BYTES = 624 * 4 + 4
+_MARK_BYTES = 6 * 4
+"""The place and the words beside it; the first word alone is the same with every seed."""
 _HEAD_BYTES = object.__basicsize__
 # numpy/random/src/legacy/legacy-distributions.h, `aug_bitgen_t`: a flag, and the normal number kept for
 # the next draw, which leaves no trace in the words.
@@ -34,10 +37,15 @@ class Notes:
         self._sees_python = _is_python_as_expected()
         self._normal_at: int | None = None
         self._has_looked = False
+        self._python_of: tuple[Any, Any] = (None, None)
+        self._numpy_of: tuple[Any, Any, Any] = (None, None, None)
 
     def take(self) -> dict[str, Any]:
         """Return the state as it is now; what has not moved is the same object as before."""
-        state: dict[str, Any] = {"python": self._of_python(), "torch": sys.modules["torch"].get_rng_state()}
+        state: dict[str, Any] = {
+            "python": self._of_python(),
+            "torch": sys.modules["torch"].default_generator.get_state(),
+        }
         if "numpy" in sys.modules:
             state["numpy"] = self._of_numpy(sys.modules["numpy"].random)
         return state
@@ -54,17 +62,24 @@ class Notes:
             return random.getstate()
         # The one whose methods the module's functions are.
         source: Any = random._inst  # noqa: SLF001
-        return self._python.unless_moved((_words_of(source), source.gauss_next))
+        seen, mark = self._python_of
+        if seen is not source:
+            mark = _memory(id(source) + _HEAD_BYTES, _MARK_BYTES)
+            self._python_of = source, mark
+        return self._python.unless_moved((mark.raw, source.gauss_next))
 
     def _of_numpy(self, module: Any) -> Any:
         if not self._has_looked:
             self._normal_at, self._has_looked = _find_kept_normal(module), True
-        bits, source = module.get_bit_generator(), module.get_state.__self__
+        bits = module.get_bit_generator()
         if self._normal_at is None or type(bits).__name__ != "MT19937":
             return module.get_state(legacy=False)
-        words = ctypes.string_at(bits.ctypes.state_address, _MT19937_BYTES)
-        kept = ctypes.string_at(id(source) + self._normal_at, _KEPT_NORMAL.size)
-        return self._numpy.unless_moved((words, kept))
+        seen, mark, kept = self._numpy_of
+        if seen is not bits:
+            mark = _memory(bits.ctypes.state_address + _MT19937_BYTES - _MARK_BYTES, _MARK_BYTES)
+            kept = _memory(id(module.get_state.__self__) + self._normal_at, _KEPT_NORMAL.size)
+            self._numpy_of = bits, mark, kept
+        return self._numpy.unless_moved((mark.raw, kept.raw))
 
 
 class _Last:
@@ -80,6 +95,11 @@ class _Last:
         if memory != self._memory:
             self._state, self._memory = self._ask(), memory
         return self._state
+
+
+def _memory(address: int, size: int) -> Any:
+    """Return what shows these bytes as they are now in its `raw`; quicker than to copy them each time."""
+    return (ctypes.c_char * size).from_address(address)
 
 
 def _words_of(source: random.Random) -> bytes:

@@ -22,6 +22,9 @@ _DRAWS: tuple[Callable[[], object], ...] = (
     np.random.rand,
     np.random.standard_normal,
     lambda: np.random.seed(3),
+    # All words are others then, and the place in them the same.
+    lambda: random.getrandbits(624 * 32),
+    lambda: np.random.bytes(624 * 4),
     lambda: torch.rand(2),
     lambda: torch.manual_seed(3),
     lambda: None,

@@ -35,10 +35,14 @@ def plain(state: dict[str, Any]) -> Chance:
     """Return it without tensors."""
     made = dict(state)
     if "torch" in made:
-        made["torch"] = bytes(made["torch"].numpy())
+        made["torch"] = _bytes(made["torch"])
     if "cuda" in made:
-        made["cuda"] = [bytes(one.numpy()) for one in made["cuda"]]
+        made["cuda"] = [_bytes(one) for one in made["cuda"]]
     return made
+
+
+def _bytes(state: Any) -> bytes:
+    return state if isinstance(state, bytes) else bytes(state.numpy())
 
 
 def _tensor(torch: Any, state: bytes) -> Any:

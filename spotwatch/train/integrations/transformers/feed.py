@@ -16,8 +16,9 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.chance import Notes
-from spotwatch.train.integrations.transformers import loaders
-from spotwatch.train.integrations.transformers.chance import Chance, capture, plain, restore
+from spotwatch.train.integrations.transformers import chance as chances
+from spotwatch.train.integrations.transformers import held, loaders
+from spotwatch.train.integrations.transformers.chance import Chance, capture, restore
 from spotwatch.train.integrations.transformers.held import Holdings
 from spotwatch.train.integrations.transformers.order import Order
 
@@ -42,7 +43,7 @@ class Feed:
         self._order = Order()
         self._expected: int | None = None
         self._notes = Notes()
-        self._heard: deque[tuple[int, dict[str, Any]]] = deque(maxlen=_HEARD)
+        self._heard: deque[tuple[int, Chance, held.Held | None]] = deque(maxlen=_HEARD)
         self._wanted = 0
         self._fetched = 0
         self._each = 1
@@ -58,21 +59,25 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the epoch."""
-        held = None if self._holdings is None else self._holdings.read()
+        held_now = None if self._holdings is None else held.plain(self._holdings.read())
         if self._stays is not None:
-            return self._stays | {"held": held}
+            return self._stays | {"held": held_now}
         taken = self.taken * self._each
-        ahead = [plain(state) for number, state in self._heard if taken <= number < self._fetched]
+        ahead = [
+            _plain(_joined(state, holds))
+            for number, state, holds in self._heard
+            if taken <= number < self._fetched
+        ]
         # A loader that reads ahead knows its end with the last batch, also where it has no length.
         is_over = bool(getattr(self._serves, "end_of_dataloader", False))
         return {
             "epoch": self.epoch,
             "taken": self.taken,
             "length": self._length,
-            "begun": self._begun,
+            "begun": _plain(self._begun),
             "ahead": ahead,
             "is_over": is_over,
-            "held": held,
+            "held": held_now,
             "order": self._order.at(taken),
         }
 
@@ -133,8 +138,8 @@ class Feed:
             self._restore(self._ahead.pop())
             self._ahead.clear()
 
-    def _with_held(self, chance: Chance, *, looks: bool = True) -> Chance:
-        return chance if self._holdings is None else chance | {"held": self._holdings.read(looks=looks)}
+    def _with_held(self, chance: Chance) -> Chance:
+        return _joined(chance, None if self._holdings is None else self._holdings.read())
 
     def _restore(self, chance: Chance) -> None:
         restore(chance)
@@ -221,13 +226,23 @@ class Feed:
             if listens and self._fetched >= self._wanted:
                 # It will not be trained before the next save.
                 looks = len(self._heard) < _LOOKS
-                self._heard.append((self._fetched, self._with_held(self._notes.take(), looks=looks)))
+                holds = None if self._holdings is None else self._holdings.read(looks=looks)
+                self._heard.append((self._fetched, self._notes.take(), holds))
             try:
                 batch = next(made)
             except StopIteration:
                 return
             self._fetched += 1
             yield batch
+
+
+def _joined(chance: Chance, holds: held.Held | None) -> Chance:
+    return chance if holds is None else chance | {"held": holds}
+
+
+def _plain(chance: Chance) -> Chance:
+    made = chances.plain(chance)
+    return made | {"held": held.plain(made["held"])} if "held" in made else made
 
 
 def expect_passable(loader: Any) -> None:

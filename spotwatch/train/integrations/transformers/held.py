@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from spotwatch.train.integrations.generators import is_generator, make_generator
@@ -21,7 +22,7 @@ log = logging.getLogger("spotwatch.train")
 _PARTS = ("generator", "batch_sampler", "sampler", "dataset", "collate_fn")
 
 Held = dict[str, dict[str, Any]]
-"""The states of the generators, and the numbers that have moved, by where they are; in plain values."""
+"""The kinds and states of the generators, and the numbers that have moved, by where they are."""
 
 
 class Holdings:
@@ -43,6 +44,7 @@ class Holdings:
         self._first = {path: slot.value for path, slot in self._reached.numbers.items()}
         self._there = self._reached.generators.keys()
         self._told: set[str] = set()
+        self._readers: dict[str, tuple[Any, str, Callable[[], Any]]] = {}
 
     def read(self, *, looks: bool = True) -> Held:
         """Return the state of all generators, and the numbers that are others than at first.
@@ -52,21 +54,22 @@ class Holdings:
         """
         if looks:
             self._reached = reach(self._roots)
-        generators, numbers = (
-            {path: slot.now() for path, slot in slots.items()}
-            for slots in (self._reached.generators, self._reached.numbers)
-        )
-        return {
-            "generators": {path: _state(one) for path, one in generators.items() if is_generator(one)},
-            "numbers": {
-                path: value
-                for path, value in numbers.items()
-                # One that is of another kind now was looked up, not counted.
-                if path in self._first
-                and type(value) is type(self._first[path])
-                and value != self._first[path]
-            },
-        }
+            self._readers.clear()
+        generators, numbers = {}, {}
+        for path, slot in self._reached.generators.items():
+            generator = slot.now()
+            reader = self._readers.get(path)
+            if reader is None or reader[0] is not generator:
+                if not is_generator(generator):
+                    continue
+                reader = self._readers[path] = generator, _kind(generator), _known(generator)[0]
+            generators[path] = [reader[1], reader[2]()]
+        for path, slot in self._reached.numbers.items():
+            value, first = slot.now(), self._first.get(path)
+            # One that is of another kind now was looked up, not counted.
+            if type(value) is type(first) and value != first:
+                numbers[path] = value
+        return {"generators": generators, "numbers": numbers}
 
     def put(self, held: Held) -> None:
         """Make it so again; a generator that was not there yet is taken away, and will be made again."""
@@ -95,10 +98,13 @@ class Holdings:
         self._told.add(path)
 
 
-def _state(generator: Any) -> list[Any]:
-    """Return the kind of a generator, and its state in plain values."""
-    state = _known(generator)[0]()
-    return [_kind(generator), bytes(state.numpy()) if hasattr(state, "numpy") else state]
+def plain(held: Held) -> Held:
+    """Return it without tensors, as a checkpoint has it; where none is saved it need not be made."""
+    generators = {
+        path: [kind, bytes(state.numpy()) if hasattr(state, "numpy") else state]
+        for path, (kind, state) in held["generators"].items()
+    }
+    return held | {"generators": generators}
 
 
 def _set_state(generator: Any, state: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,11 +78,12 @@ class Order:
     def draw(self, samples: Any) -> None:
         """Note the samples of the next batch."""
         before = self._digests[-1]
-        if before is not None:
-            with contextlib.suppress(TypeError, ValueError):
-                self._drawn += 1
-                self._digests.append(zlib.crc32(repr([int(one) for one in samples]).encode(), before))
-                return
+        if before is None:
+            return
+        self._drawn += 1
+        try:
+            self._digests.append(zlib.crc32(array("q", samples), before))
+        except (TypeError, ValueError, OverflowError):
             self._digests.append(None)  # what is no number may look otherwise in each life
 
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations import held
 from spotwatch.train.integrations.chance import Notes
+from spotwatch.train.integrations.held import Holdings
+from spotwatch.train.integrations.order import Order
 from spotwatch.train.integrations.transformers import chance as chances
-from spotwatch.train.integrations.transformers import held, loaders
+from spotwatch.train.integrations.transformers import loaders
 from spotwatch.train.integrations.transformers.chance import Chance, capture, restore
-from spotwatch.train.integrations.transformers.held import Holdings
-from spotwatch.train.integrations.transformers.order import Order
 
 _HEARD = 64
 """Batches of which the random state is remembered: one is made ahead, or one for each process."""

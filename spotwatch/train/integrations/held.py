@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spotwatch.train.integrations.generators import is_generator, make_generator
-from spotwatch.train.integrations.transformers.reach import reach
+from spotwatch.train.integrations.reach import reach
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")

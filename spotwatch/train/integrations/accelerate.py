@@ -17,6 +17,8 @@ import torch
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, Checkpointer
 from spotwatch.train.integrations.accelerate_evaluation import Evaluations
+from spotwatch.train.integrations.accelerate_gradients import Gradients
+from spotwatch.train.integrations.accelerate_loop import look_at_loop
 from spotwatch.train.integrations.accelerate_naming import number_on
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
 from spotwatch.train.integrations.versions import require
@@ -58,8 +60,11 @@ class SpotwatchRun:
         self._rereads = rereads
         self._prepared: Prepared | None = None
         self._evaluations = Evaluations([], [])
+        self._gradients = Gradients(accelerator, [])
         self._healthy: Health = True
         self._is_leaving = False
+        self._is_misnumbered = False
+        """Whether an epoch goes on in its middle, and the program has not asked where."""
         self._is_over = False
         """The loop has ended by itself: gradients that no step has used are of no use."""
         self.steps = 0
@@ -79,6 +84,7 @@ class SpotwatchRun:
         """
         self._prepared = Prepared(self._accelerator, rereads=self._rereads)
         self._evaluations = Evaluations(self._prepared.positions, self._prepared.stepped)
+        self._gradients = Gradients(self._accelerator, self._prepared.optimizers)
         self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
         try:
             self._ck.resume()
@@ -87,13 +93,16 @@ class SpotwatchRun:
             raise
         number_on(self._accelerator, is_resumed=self.steps > 0)
         self._ck.__enter__()
+        self._is_misnumbered = any(position.taken for position in self._prepared.positions)
+        self._gradients.watch()
         return self
 
     def step(self, *, healthy: Health = True) -> bool:
         """Say that a batch is done, with all that belongs to it; save when due.
 
-        It counts, and may save, only where the optimizer has stepped: inside gradient accumulation it does
-        nothing.
+        It counts, and may save, only where an optimizer has stepped: inside gradient accumulation it does
+        nothing, and where `Accelerator.backward` has made gradients that no prepared optimizer has used and
+        no `zero_grad` has dropped.
 
         Args:
             healthy: as `Checkpointer.step` takes it.
@@ -105,10 +114,16 @@ class SpotwatchRun:
             SystemExit: the run was told to stop; its code is that of `Checkpointer.exit_code`.
             ConfigError: something was prepared or freed since the run began.
         """
-        if not self._accelerator.sync_gradients:
-            return False
         if self._prepared is None:
             raise ConfigError("step() outside of `with SpotwatchRun(...) as run`: nothing was resumed")
+        if self._gradients.are_in_hand:
+            if self._is_misnumbered and self._accelerator.sync_gradients:
+                self._is_misnumbered = False
+                log.warning(
+                    "gradients are accumulated by hand, and this epoch goes on in its middle: number its "
+                    "batches by enumerate(loader, start=run.taken(loader)), else steps fall elsewhere"
+                )
+            return False
         self._prepared.expect_same()
         if self._evaluations.forget():
             log.warning(
@@ -120,8 +135,11 @@ class SpotwatchRun:
                 "the evaluation that was broken off was not made: `if run.evaluates_first: evaluate()`"
             )
             self.evaluates_first = False
+        course = self._prepared.course
+        if not course.steps:
+            look_at_loop(self._prepared.positions, course, self._accelerator.gradient_state.active_dataloader)
         self.steps += 1
-        self._prepared.course.steps += 1
+        course.steps += 1
         self._healthy = healthy
         if not self._ck.step(self.steps, healthy=healthy):
             return False
@@ -129,6 +147,23 @@ class SpotwatchRun:
             self._is_leaving = True
             raise SystemExit(self._ck.exit_code)
         return True
+
+    def taken(self, loader: Any) -> int:
+        """Return how many batches of its epoch a prepared loader has given the loop, in lives before too.
+
+        So `enumerate(loader, start=run.taken(loader))` numbers them as if the run had never been stopped.
+
+        Raises:
+            ConfigError: it was not prepared before the run began.
+        """
+        self._is_misnumbered = False
+        for position in self._prepared.positions if self._prepared else ():
+            if position.loader is loader:
+                return position.taken
+        raise ConfigError(
+            f"taken: a {type(loader).__qualname__} that was not prepared before `with SpotwatchRun(...)`; "
+            f"give the loader that accelerator.prepare has returned"
+        )
 
     def is_due(self, every_steps: int) -> bool:
         """Tell, once at each multiple of so many steps, to evaluate now.
@@ -163,7 +198,7 @@ class SpotwatchRun:
         iterator = evaluations.begin(batches)
         try:
             for batch in iterator:
-                if self._accelerator.sync_gradients and self._is_told():
+                if not self._gradients.are_in_hand and self._is_told():
                     evaluations.is_broken = True
                     raise _Broken
                 yield batch
@@ -177,6 +212,7 @@ class SpotwatchRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        are_unused = self._gradients.leave()
         if not self._evaluations.is_broken or not (error is None or isinstance(error, _Broken)):
             self._evaluations.forget()
             if self._is_leaving:
@@ -184,6 +220,11 @@ class SpotwatchRun:
                 self._accelerator.end_training()
             else:
                 self._is_over = kind is None and not self._ck.poll()
+                if kind is None and not self._is_over and are_unused:
+                    log.warning(
+                        "told to stop, the loop has ended with gradients that no step has used: the save "
+                        "does not hold them; leave it after run.step(), not by ck.poll()"
+                    )
                 self._ck.__exit__(kind, error, trace)
             return False
         try:
@@ -227,7 +268,7 @@ class _Progress:
         Raises:
             ConfigError: gradients are being accumulated, which a save does not hold.
         """
-        if not (self._accelerator.sync_gradients or self._run._is_over):  # noqa: SLF001 - likewise
+        if self._run._gradients.are_in_hand and not self._run._is_over:  # noqa: SLF001 - likewise
             raise ConfigError("a save inside gradient accumulation would lose gradients: call run.step()")
         return {
             "steps": self._run.steps,

@@ -23,7 +23,7 @@ from accelerate.data_loader import (
 from spotwatch.train.integrations.accelerate_order import Order, begin_alike, goes_by_state, skipped
 from spotwatch.train.integrations.accelerate_passes import Course, Luck, Pass, Place
 from spotwatch.train.integrations.accelerate_shape import is_stream, shape_of, taken_up
-from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, expect_known, watch
+from spotwatch.train.integrations.accelerate_watch import Rest, Skipping, epoch_of, expect_known, watch
 from spotwatch.train.state import stateful_loader
 
 log = logging.getLogger("spotwatch.train")
@@ -98,6 +98,29 @@ class Position:
         """Return the number of the last pass of this life, and how many batches it has taken."""
         return self._pass.number, self._pass.batches
 
+    @property
+    def taken(self) -> int:
+        """Return how many batches of this epoch the loop has taken, in lives before too."""
+        if self._pass.is_open:
+            return self._pass.batches
+        taken = self._pending["taken"] if self._pending else None
+        return 0 if taken is None or taken["all"] else int(taken["batches"])
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the program is in a pass over it."""
+        return self._pass.is_open
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether the loop has yet to come to what the life before has left of an epoch."""
+        return self._pending is not None and not self._pending["taken"]["all"]
+
+    @property
+    def is_taken_up(self) -> bool:
+        """Tell whether the last pass goes on with that."""
+        return self._pass.resumed is not None
+
     def mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where the loop is now, for `freeze`."""
         return self._state(), self.luck.get_state()
@@ -110,6 +133,10 @@ class Position:
         """Return what is left of the epoch, and count; `batches` is what Accelerate would yield."""
         self._asked += 1
         return self._yielded(batches, is_first=self._asked == 1)
+
+    def is_asked(self) -> None:
+        """Note that the program counts epochs by its loaders; Accelerate itself asks within a pass alone."""
+        self._course.is_asked = self._course.is_asked or not self._pass.is_open
 
     def begins(self) -> None:
         """Take note of the state that an epoch is begun with, or let it begin where it was left."""
@@ -137,8 +164,7 @@ class Position:
             # `zip` has made the first iterator and dropped it, as a loader before this one had ended.
             pending = None
         if pending and pending["taken"]["all"]:
-            self._course.ends += 1
-            self.loader.iteration += 1
+            self._end_again()
             return
         mine = self._begin(pending)
         try:
@@ -160,6 +186,18 @@ class Position:
             self.loader.base_dataloader = self._base
             if mine is self._pass and mine.is_open:
                 self._leave(mine)
+
+    def _end_again(self) -> None:
+        """End an epoch that was over in the life before; what follows it in the program was not done yet."""
+        log.log(
+            logging.INFO if self._course.is_asked else logging.WARNING,
+            "%s: this pass is empty, for its epoch %d was over when the run was saved; a program that counts "
+            "its epochs otherwise than `for epoch in range(loader.iteration, N)` may lose one by that",
+            self.name,
+            epoch_of(self.loader),
+        )
+        self._course.ends += 1
+        self.loader.iteration = epoch_of(self.loader) + 1
 
     def _await(self, pending: dict[str, Any] | None) -> None:
         self._pending = pending
@@ -219,7 +257,7 @@ class Position:
             taken = self._left[1]
         sampler = get_sampler(self._base)
         return {
-            "iteration": self.loader.iteration,
+            "iteration": epoch_of(self.loader),
             "taken": taken,
             "shape": shape_of(self.loader, self._base),
             "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,

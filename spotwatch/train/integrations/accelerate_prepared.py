@@ -79,7 +79,7 @@ class Prepared:
             position = Position(loader, name, self.course, rereads=rereads)
             self.positions.append(position)
             self.objects |= {name: position, f"{name}_luck": position.luck}
-        optimizers = [one.optimizer for one in accelerator._optimizers]  # noqa: SLF001 - likewise
+        optimizers = self.optimizers = [one.optimizer for one in accelerator._optimizers]  # noqa: SLF001 - likewise
         schedulers = [one.scheduler for one in accelerator._schedulers]  # noqa: SLF001 - likewise
         registered = accelerator._custom_objects  # noqa: SLF001 - likewise
         for kind, things in (

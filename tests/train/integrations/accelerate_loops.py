@@ -115,9 +115,13 @@ class Loop:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.trained.append([number for batch in batches for number in batch.flatten().tolist()])
+        self.tell()
+        self.run.step()
+
+    def tell(self) -> None:
+        """Send the signal, if it is to come in this batch."""
         if len(self.trained) == self._stop_at:
             signal.raise_signal(signal.SIGTERM)
-        self.run.step()
 
     def epochs(self, until: int = 3) -> None:
         """Train as the page says."""

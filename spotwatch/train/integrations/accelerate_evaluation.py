@@ -14,6 +14,7 @@ from accelerate.data_loader import DataLoaderStateMixin
 
 from spotwatch.train.integrations.accelerate_kept import Kept
 from spotwatch.train.integrations.accelerate_loaders import Position
+from spotwatch.train.integrations.accelerate_watch import epoch_of
 from spotwatch.train.state import rng
 
 
@@ -63,7 +64,7 @@ class Evaluations:
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)
-        epochs = [position.loader.iteration for position in self._positions]
+        epochs = [epoch_of(position.loader) for position in self._positions]
         self._open.append(_Open(batches, iterator, epochs))
         for position, mark in zip(self._positions, self._marks, strict=True):
             position.freeze(mark)

@@ -20,6 +20,8 @@ class Course:
     """How many steps were counted."""
     ends: int = 0
     """How many passes that were trained on have run to their end."""
+    is_asked: bool = False
+    """Whether the program has asked a loader which epoch it is in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
+from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipBatchSampler, SkipDataLoader
 
 from spotwatch.errors import ConfigError
 
@@ -19,6 +19,9 @@ class Listener(Protocol):
 
     def passes(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Return what `for` is to get, of what Accelerate would yield."""
+
+    def is_asked(self) -> None:
+        """Hear that the epoch it is in was asked for, by the program or within a pass."""
 
     def begins(self) -> None:
         """Hear that the loader inside is about to begin."""
@@ -75,6 +78,15 @@ class _Watched:
 
     _spotwatch: Listener
 
+    @property
+    def iteration(self) -> int:
+        self._spotwatch.is_asked()
+        return epoch_of(self)
+
+    @iteration.setter
+    def iteration(self, epoch: int) -> None:
+        vars(self)["iteration"] = epoch
+
     def __iter__(self) -> Iterator[Any]:
         batches: Iterator[Any] = super().__iter__()  # type: ignore[misc]  # of the class beside this one
         return self._spotwatch.passes(batches)
@@ -97,6 +109,22 @@ class _Dispatcher(_Watched, DataLoaderDispatcher):
 
 
 _WATCHED = {DataLoaderShard: _Shard, DataLoaderDispatcher: _Dispatcher}
+
+
+def epoch_of(loader: Any) -> int:
+    """Return the epoch that it is in, without asking as the program does."""
+    return int(vars(loader)["iteration"])
+
+
+def is_copy(loader: Any, of: Any) -> bool:
+    """Tell whether a loader is a copy that Accelerate's `skip_first_batches` has made of a watched one."""
+    if type(loader) not in (*_WATCHED, SkipDataLoader):
+        return False
+    mine, its = loader.base_dataloader, of.base_dataloader
+    if mine.dataset is its.dataset and getattr(loader, "skip_batches", False):
+        return True
+    samplers = [one for one in (mine.sampler, mine.batch_sampler) if isinstance(one, SkipBatchSampler)]
+    return any(one.batch_sampler in (its.sampler, its.batch_sampler) for one in samplers)
 
 
 def watch(loader: Any, listener: Listener) -> None:

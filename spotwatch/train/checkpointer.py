@@ -28,13 +28,11 @@ from spotwatch.train.shield import worker_init
 from spotwatch.train.state.staging import Staging
 from spotwatch.train.state.state import State
 from spotwatch.train.store import Store
+from spotwatch.train.verdict import DURABLE, FINISHED, NOT_DURABLE, TAKEN, code, ending, phase
 
 log = logging.getLogger("spotwatch.train")
 
-FINISHED = 0
-DURABLE = 75
-NOT_DURABLE = 76
-TAKEN = 77
+__all__ = ["DURABLE", "FINISHED", "NOT_DURABLE", "TAKEN", "Checkpointer"]
 
 
 class _StopAskedError(Exception):
@@ -201,7 +199,9 @@ class Checkpointer:
         return self._step
 
     def step(self, step: SupportsIndex, *, healthy: Health = True) -> bool:
-        """Say that `step` steps are done; save when due. True: leave the loop, the save is made.
+        """Say that `step` steps are done; save when due. True: leave all loops, the save is made.
+
+        Whoever goes on after True is ended at the next step, which is not saved: the next life does it.
 
         Args:
             step: how many, over the whole run; the same on all ranks, and never fewer than before. A saved
@@ -211,6 +211,7 @@ class Checkpointer:
                 aside, and LATEST stays. On many ranks one False is enough.
 
         Raises:
+            SystemExit: with `exit_code`, at a later step than that at which this was True.
             StoreError: saving has failed `give_up_after` times in a row.
             ConfigError: so it has, for a value has no safe form any more; or `step` is no whole number from 0
                 to 10**15 - 1, or below the last one (at each call, also when nothing is due); or `resume` was
@@ -248,12 +249,14 @@ class Checkpointer:
         """Save now, on all ranks together; at return it is durable.
 
         Raises:
+            SystemExit: as `step`.
             StoreError: it is not; LATEST names what it named before.
             RunTaken: nor will it be, for another process has the run; `exit_code` is 77 once `with` is left.
             ConfigError: a value has no safe form, or what `step` raises it for.
         """
         self._usage.save("save")
         self._step = self._checked(step)
+        self._usage.has_left(self._step, self.exit_code)
         self._saver.save(self._step, healthy=is_true(healthy))
 
     def __enter__(self) -> Self:
@@ -289,8 +292,9 @@ class Checkpointer:
         if self._exit_code is None:
             is_stopping = self._loop.settle(self._step, self._healthy)
             durable = self._loop.save_at_last(self._step, self._healthy)
-            self._conclude(durable=durable, finished=not (self._wants_out or is_stopping))
-        self._end({FINISHED: "finished", DURABLE: "durable"}.get(self.exit_code, "failed"))
+            is_finished = not (self._wants_out or is_stopping)
+            self._exit_code = code(taken=self._saver.taken, durable=durable, finished=is_finished)
+        self._end(phase(self.exit_code))
 
     def _checked(self, step: SupportsIndex) -> int:
         number = usage.steps_after(step, self._step)
@@ -300,6 +304,9 @@ class Checkpointer:
 
     def _boundary(self, step: int) -> bool:
         self._usage.save("step")
+        if self._usage.has_left(step, self.exit_code):
+            self._wants_out = True
+            return True
         if not self._loop.boundary(step, self._healthy):
             if self._is_first:
                 # Only now an optimizer has all its state: the buffer is made ready for the first save.
@@ -308,17 +315,11 @@ class Checkpointer:
                 self._each_is_boundary = self._life.world.size > 1
                 self._life.warm()
             return False
-        self._wants_out = True
-        self._conclude(durable=self._loop.save_at_last(step, self._healthy), finished=False)
+        self._wants_out = self._each_is_boundary = True
+        durable = self._loop.save_at_last(step, self._healthy)
+        self._exit_code = code(taken=self._saver.taken, durable=durable, finished=False)
+        self._usage.leave_at(step)
         return True
-
-    def _conclude(self, *, durable: bool, finished: bool) -> None:
-        if self._saver.taken:
-            self._exit_code = TAKEN
-        elif not durable:
-            self._exit_code = NOT_DURABLE
-        else:
-            self._exit_code = FINISHED if finished else DURABLE
 
     def _on_lost(self, taken: RunTaken) -> None:
         del taken  # the lease has said it
@@ -341,9 +342,8 @@ class Checkpointer:
         log.warning("a stop is in force: not training on; exit %d", self._exit_code)
         return self._exit_code
 
-    def _end(self, phase: str, error: str = "") -> None:
+    def _end(self, last: str, error: str = "") -> None:
         self._schedule.end()
         told = (self._link.is_stopping or self._wants_out) and self._exit_code in (DURABLE, NOT_DURABLE)
-        ended = {FINISHED: "finished", DURABLE: "stopped"}.get(self.exit_code, "failed")
-        self._life.end(ended)
-        self._link.end(phase, error, leaving=told, exit_code=self.exit_code)
+        self._life.end(ending(self.exit_code))
+        self._link.end(last, error, leaving=told, exit_code=self.exit_code)

@@ -41,6 +41,7 @@ class Usage:
         self._stage = _Stage.NEW
         self._thread: Thread | None = None
         self._is_warned = False
+        self._left_at: int | None = None
 
     @property
     def is_inside(self) -> bool:
@@ -79,6 +80,7 @@ class Usage:
 
     def resumed(self) -> None:
         """Note that state and step are those of a checkpoint, or of a fresh run."""
+        self._left_at = None
         if not self.is_inside:
             self._stage, self._thread, self._is_warned = _Stage.RESUMED, current_thread(), False
 
@@ -95,6 +97,27 @@ class Usage:
     def leave(self) -> None:
         """Note that `with` is left."""
         self._stage = _Stage.LEFT
+
+    def leave_at(self, step: int) -> None:
+        """Note that the program was told to leave at this step."""
+        self._left_at = step
+
+    def has_left(self, step: int, exit_code: int) -> bool:
+        """Tell whether the program was told to leave at this step; end it where it has gone on to another.
+
+        A `break` leaves one loop of two, and what is trained, stepped and saved after it belongs to no epoch.
+
+        Raises:
+            SystemExit: it has gone on.
+        """
+        if self._left_at in (None, step):
+            return self._left_at is not None
+        log.warning(
+            "step() said to leave at step %d, and the program went on to step %d: left here with exit code "
+            "%d; what came after step %d is not saved. Leave every loop, such as by `return`",
+            *(self._left_at, step, exit_code, self._left_at),
+        )
+        raise SystemExit(exit_code)
 
     def save(self, call: str) -> None:
         """Refuse a save that would be wrong.

@@ -143,6 +143,15 @@ def test_all_ranks_leave_at_the_same_step(kind: str, stopped: Callable[[str], St
     assert latest.step == run.left
 
 
+def test_ranks_that_go_on_after_they_were_told_to_leave_end_together(
+    stopped: Callable[[str], Stopped],
+) -> None:
+    """Each of them at the same later step, of which nothing is saved."""
+    run = stopped("ddp")
+    assert [rank["ended"] for rank in run.told] == [75, 75]
+    assert max(manifest.step for manifest in run.manifests()) == run.left
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_every_checkpoint_is_of_one_step_on_all_ranks(kind: str, stopped: Callable[[str], Stopped]) -> None:
     """By interval, by the other rank's flag and at the end: what each rank counts says the same step."""

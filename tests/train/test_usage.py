@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from spotwatch.errors import ConfigError, StoreError
+from spotwatch.model import Do
 from spotwatch.train import Checkpointer
 
-from .conftest import Counter, Make, dirs, train
+from .conftest import Counter, Daemon, Make, dirs, train
 from .faulty import FaultyStore
 
 pytestmark = pytest.mark.usefixtures("handlers_come_back")
@@ -244,3 +245,78 @@ def stop_and_exit(ck: Checkpointer, counter: Counter) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         if ck.step(1):
             sys.exit(0)
+
+
+def stop_at(ck: Checkpointer, counter: Counter, step: int) -> bool:
+    """Train a step, during which a stop comes, and return what is said after it."""
+    counter.train(step)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return ck.step(step)
+
+
+def test_a_break_that_leaves_one_loop_of_two_ends_at_the_next_step(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was trained after step() said True is not saved; what was saved stands, and so does its status."""
+    ck, counter = make(every_steps=1)
+    step = ck.resume()
+
+    def epochs() -> None:
+        nonlocal step
+        with ck:
+            for _ in range(4):
+                for _ in range(4):
+                    step += 1
+                    if stop_at(ck, counter, step) if step == 2 else ck.step(step):
+                        break
+                counter.train(-step)  # as a scheduler that steps after each epoch
+
+    with pytest.raises(SystemExit) as left:
+        epochs()
+    assert (left.value.code, ck.exit_code, step) == (75, 75, 3)
+    told = [record for record in caplog.records if "said to leave at step 2" in record.message]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert "went on to step 3" in told[0].message
+    assert len(dirs(tmp_path)) == 2
+    again, counter = make()
+    assert (again.resume(), counter.steps) == (2, [2])
+
+
+@pytest.mark.parametrize("use", [Checkpointer.step, Checkpointer.save])
+def test_so_it_is_although_the_stop_was_withdrawn(
+    make: Make, daemon: Daemon, use: Callable[[Checkpointer, int], object]
+) -> None:
+    """It was obeyed, and the run is not this process's any more to go on with; nor does `save` save."""
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+
+    def go_on() -> None:
+        with ck:
+            daemon.order(Do.STOP, 3)
+            daemon.wait(lambda s: s.phase == "seen")
+            counter.train(1)
+            assert ck.step(1)
+            daemon.order(Do.NONE, 4)
+            ck._link.orders.look()
+            assert not ck._link.is_stopping
+            counter.train(2)
+            use(ck, 2)
+
+    with pytest.raises(SystemExit) as left:
+        go_on()
+    assert (left.value.code, ck.exit_code) == (75, 75)
+    again, counter = make()
+    assert (again.resume(), counter.steps) == (1, [1])
+
+
+def test_a_loop_may_ask_again_at_the_same_step(make: Make, tmp_path: Path) -> None:
+    """The outer loop of two is told to leave as well, and nothing of what came between is saved."""
+    ck, counter = make(every_steps=1000)
+    ck.resume()
+    with ck:
+        assert stop_at(ck, counter, 1)
+        counter.train(-1)
+        assert ck.step(1)
+    assert (ck.exit_code, len(dirs(tmp_path))) == (75, 1)
+    again, counter = make()
+    assert (again.resume(), counter.steps) == (1, [1])

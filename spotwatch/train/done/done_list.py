@@ -32,15 +32,11 @@ from spotwatch.train.lease.lease import boot_seconds
 from spotwatch.train.lease.owner import Owner
 from spotwatch.train.link import Link
 from spotwatch.train.store import Store
+from spotwatch.train.verdict import DURABLE, FINISHED, NOT_DURABLE, code, ending, phase
 
 log = logging.getLogger("spotwatch.train")
 T = TypeVar("T")
 
-FINISHED = 0
-DURABLE = 75
-NOT_DURABLE = 76
-TAKEN = 77
-_ENDINGS = {FINISHED: "finished", DURABLE: "stopped"}
 _LAST_SECONDS = 30.0
 _LEAST_SECONDS = 5.0
 _EXIT_SECONDS = 2.0
@@ -258,16 +254,12 @@ class DoneList:
             )
         if self._exit_code == FINISHED and self._work.offered.number:
             warn_of_strangers(self._work.offered.seen, len(self))
-        phase = {FINISHED: "finished", DURABLE: "durable"}.get(self._exit_code, "failed")
-        self._end(phase, "" if error is None else repr(error))
+        self._end(phase(self._exit_code), "" if error is None else repr(error))
 
     def _verdict(self, *, is_durable: bool, failed: bool) -> int:
-        if self._work.taken:
-            return TAKEN
-        if not is_durable or failed:
-            return NOT_DURABLE
         # Told to stop, the program may have left off between two loops, which nothing here can see.
-        return FINISHED if self._work.offered.is_all_done and not self._is_told else DURABLE
+        is_finished = self._work.offered.is_all_done and not self._is_told
+        return code(taken=self._work.taken, durable=is_durable and not failed, finished=is_finished)
 
     def _seconds_left(self) -> float:
         deadline = self._link.orders.deadline
@@ -276,15 +268,15 @@ class DoneList:
         # However late it is: one try costs nothing that is not lost without it.
         return max((deadline - datetime.now(UTC)).total_seconds() - _EXIT_SECONDS, _LEAST_SECONDS)
 
-    def _end(self, phase: str, error: str = "") -> None:
+    def _end(self, last: str, error: str = "") -> None:
         self._teller.say_last()
-        ended = _ENDINGS.get(self.exit_code, "failed")
+        ended = ending(self.exit_code)
         if not is_over_within(_RELEASE_SECONDS, partial(self._work.close, ended)):
             log.warning("the store does not answer: others wait for our lease to expire")
         if self._owns_store and not is_over_within(_CLOSE_SECONDS, self._store.close):
             log.warning("the store is still at work: it ends with this process")
         told = self._link.is_stopping and self.exit_code in (DURABLE, NOT_DURABLE)
-        self._link.end(phase, error, leaving=told, exit_code=self.exit_code)
+        self._link.end(last, error, leaving=told, exit_code=self.exit_code)
 
     def _attended(self) -> AbstractContextManager[Callable[[], None]]:
         return self._store.attending(self._leave_if_told, self._patience_seconds)

@@ -41,6 +41,15 @@ class Count:
         self.at = state["at"]
 
 
+def goes_on(ck: Checkpointer, step: int) -> object:
+    """Take a step that should not be taken any more, and return the status with which that is ended."""
+    try:
+        ck.step(step)
+    except SystemExit as end:
+        return end.code
+    return None
+
+
 def main() -> int:
     """Train."""
     out, store, runtime, kind, total = sys.argv[1:]
@@ -67,6 +76,7 @@ def main() -> int:
     began = step = ck.resume()
     until = int(total) // (2 if kind == "loose" and rank else 1)
     losses: dict[int, str] = {}
+    ended = None
     with ck:
         while step < until:
             time.sleep(0.005)
@@ -78,8 +88,10 @@ def main() -> int:
             count.at += 1
             losses[step] = loss.detach().double().item().hex()
             if ck.step(step):
+                ended = goes_on(ck, step + 1) if kind == "ddp" else None
                 break
     told = {"began": began, "left": step, "status": ck.exit_code, "count": count.at, "losses": losses}
+    told["ended"] = ended
     Path(f"{out}.{rank}").write_text(json.dumps(told), encoding="utf-8")
     if kind != "plain":
         dist.destroy_process_group()

@@ -60,6 +60,8 @@ class Evaluations:
         """Let saves hold the state of before the first one until it ends, and return its iterator."""
         if not self._open and (self._chance is None or self._places != self._now()):
             self._thaw()
+            for position in self._positions:
+                position.move_on()
             self._kept.take()
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]

@@ -121,6 +121,12 @@ class Position:
         """Tell whether the last pass goes on with that."""
         return self._pass.resumed is not None
 
+    def move_on(self) -> None:
+        """Forget where the loop has left a pass before its end: it has gone on to something else."""
+        if self._left is not None:
+            self._left = None
+            self.luck.manual_seed(0)
+
     def mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where the loop is now, for `freeze`."""
         return self._state(), self.luck.get_state()

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,43 @@ def test_a_batch_that_was_looked_at_is_trained_on(
         return lived(tmp_path / name, environ, lambda _: [shuffled(20)], looks, stops)
 
     assert run("stopped", (2, 7)) == run("straight", ())
+
+
+def limited(life: Loop, told_at: int) -> None:
+    """Leave each pass after four batches, and evaluate; told in the evaluation after so many steps."""
+    training, evaluation = life.loaders
+
+    def evaluate() -> None:
+        for _ in life.run.evaluate(evaluation):
+            if life.run.steps == told_at:
+                signal.raise_signal(signal.SIGTERM)
+
+    with life.run as run:
+        if run.evaluates_first:
+            evaluate()
+        while run.steps < 12:
+            for number, batch in enumerate(training):
+                if number == 4:
+                    break
+                life.train(batch)
+            evaluate()
+
+
+@pytest.mark.parametrize("told_at", [4, 8])
+def test_an_evaluation_after_a_pass_that_was_left_has_moved_on(
+    tmp_path: Path, environ: dict[str, str], told_at: int
+) -> None:
+    """Told within it, the next life begins the loader anew after it, as the uninterrupted run does."""
+
+    def trained(*told: int) -> list[list[float]]:
+        rows: list[list[float]] = []
+        for number, at in enumerate((*told, 0)):
+            loaders = [shuffled(28), DataLoader(Numbers(8), batch_size=4)]
+            life = Loop(tmp_path / str(told), environ, *loaders, life=number)
+            with suppress(SystemExit):
+                limited(life, at)
+            assert life.ck.exit_code == (75 if at else 0)
+            rows += life.trained
+        return rows
+
+    assert trained(told_at) == trained()

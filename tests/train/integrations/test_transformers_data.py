@@ -21,7 +21,7 @@ _STAYING = _WORKERS | {"dataloader_persistent_workers": True}
 _NOISE = {"noise": True}
 _REFUSED = 3
 _CASES: list[dict[str, Any]] = [
-    {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7), {}]},
+    {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7, "GROUP"), at(2, "GROUP"), {}]},
     {
         "name": "read-again",
         "args": _TWO_EPOCHS | _WORKERS,
@@ -33,7 +33,7 @@ _CASES: list[dict[str, Any]] = [
     {
         "name": "staying",
         "args": _TWO_EPOCHS | _EVALUATES | _STAYING,
-        "lives": [PLAIN, at(9), at(9), {}],
+        "lives": [PLAIN, at(9, "GROUP"), at(2, "GROUP", within="eval"), {}],
     },
     {
         "name": "grouped",
@@ -81,7 +81,7 @@ _CASES: list[dict[str, Any]] = [
             ("moving", "moving", {}, [PLAIN, at(7), at(9), {}], {"data": _NOISE}),
             ("ahead", "ahead", {}, [PLAIN, at(7), at(9), {}], {"data": _NOISE}),
             ("drawing", "drawing", {}, [PLAIN, at(7), at(9), {}], {}),
-            ("moving-by-workers", "moving", _WORKERS, [PLAIN, at(7), at(9), {}], {}),
+            ("moving-by-workers", "moving", _WORKERS, [PLAIN, at(7), at(1, "GROUP"), {}], {}),
             ("moving-staying", "moving", _STAYING | {"num_train_epochs": 3}, [PLAIN, at(15), at(9), {}], {}),
             (
                 *("moving-read-again", "moving", _WORKERS, [PLAIN, at(7), at(9), {}]),
@@ -142,6 +142,13 @@ def test_a_loader_of_a_frameworks_own_kind_goes_on(noted: Noted, case: str) -> N
     """Where the framework has its own function that passes over batches, as ms-swift, all is the same too."""
     noted.assert_same(case)
     assert set(noted.exits(case)) == {0, 75}
+
+
+@pytest.mark.parametrize("case", ["workers", "staying", "moving-by-workers"])
+def test_a_signal_to_the_whole_group_is_a_stop_as_any(noted: Noted, case: str) -> None:
+    """Workers of training, of the rest of an epoch and of an evaluation outlive it, and nothing is lost."""
+    assert noted.exits(case) == [75, 75, 0]
+    assert "is killed by signal" not in noted.output
 
 
 @pytest.mark.parametrize("case", ["other-seed", "other-seed-for-workers", "other-strategy"])

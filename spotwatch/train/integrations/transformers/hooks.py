@@ -21,6 +21,7 @@ PUBLIC = {
     "train": ("resume_from_checkpoint", "trial", "ignore_keys_for_eval"),
     "set_initial_training_values": ("args", "dataloader"),
     "get_eval_dataloader": ("eval_dataset",),
+    "get_test_dataloader": ("test_dataset",),
     "get_batch_samples": ("epoch_iterator", "num_batches", "device"),
 }
 PRIVATE = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spotwatch.train.integrations.transformers import chance
+from spotwatch.train.integrations.workers import shield
 
 _DISPATCHER = "accelerate.data_loader.DataLoaderDispatcher"
 
@@ -42,9 +43,11 @@ def rest(loader: Any, number: int) -> Any:
 
     before = chance.capture()
     try:
-        return trainer.skip_first_batches(loader, number)
+        made = trainer.skip_first_batches(loader, number)
     finally:
         chance.restore(before)
+    shield(made)
+    return made
 
 
 def is_of_librarys_kind(loader: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
 from spotwatch.train.integrations.transformers import chance, counters, course, feed, fit, hooks, own, parts
+from spotwatch.train.integrations.workers import shield
 from spotwatch.train.loop import Health
 
 log = logging.getLogger("spotwatch.train")
@@ -134,6 +135,7 @@ class Session:
         first, passed = original(max_steps, updates, epochs, folder, trial)
         # The optimizer is made now, so that all is there to be restored before the Trainer counts its epochs.
         self._prepared = trainer._prepare_for_training(max_steps, self._loader, folder)  # noqa: SLF001 - `hooks`
+        shield(self._prepared[1])
         if not trainer.args.ignore_data_skip:
             feed.expect_passable(self._prepared[1])
         self._ck.track(**parts.parts(trainer, self._also), trainer=self._counters)
@@ -232,8 +234,14 @@ class Session:
 
     def _on_get_eval_dataloader(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         loader = original(*args, **kwargs)
+        shield(loader)
         if self._is_evaluating and self._counters.evaluations:
             feed.keep_seed(loader)
+        return loader
+
+    def _on_get_test_dataloader(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        loader = original(*args, **kwargs)
+        shield(loader)
         return loader
 
     def _on_load_rng_state(self, original: Callable[..., Any], checkpoint: Any) -> None:

@@ -47,6 +47,8 @@ def fork(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
     pid = os.fork()
     if pid == 0:
         status = 1
+        if any(event[2] == "GROUP" for event in life.get("events", [])):
+            os.setpgid(0, 0)  # what is sent to a life's group is not for this worker and the lives after it
         try:
             status = live(case, life, base, trace)
         except BaseException:  # noqa: BLE001 - a child must never return into its parent

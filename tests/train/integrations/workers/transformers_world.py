@@ -11,6 +11,8 @@ import logging
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -119,7 +121,10 @@ class Noting:
                 self.happen(what)
 
     def happen(self: Any, what: str) -> None:
-        """Be signalled; or be told to save, and wait until that is heard."""
+        """Be signalled, alone or with all workers; or be told to save, and wait until that is heard."""
+        if what == "GROUP":
+            signal_group()
+            return
         if what != "FLUSH":
             os.kill(os.getpid(), signal.Signals[what])
             return
@@ -127,6 +132,12 @@ class Noting:
         until = time.monotonic() + _FLUSH_SECONDS
         while not self.ck._link.orders.flush and time.monotonic() < until:
             time.sleep(0.01)
+
+
+def signal_group() -> None:
+    """Have another process send SIGTERM to all of this one's group, as a service manager does."""
+    sends = f"import os, signal; os.killpg({os.getpgid(0)}, signal.SIGTERM)"
+    subprocess.run([sys.executable, "-S", "-c", sends], check=True, start_new_session=True)
 
 
 class Noted(Noting, Trainer):

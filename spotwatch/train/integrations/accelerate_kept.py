@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program steps between the evaluations of one step, kept as it was before the first of them.
 
-That is schedulers, the options that they set in optimizers, and registered objects of single numbers. Objects
+That is schedulers, the numbers that they set in optimizers, and registered objects of single numbers. Objects
 with larger tensors are left alone: a program may have exchanged them with the model's weights for the time of
-the evaluation, and takes them back itself.
+the evaluation, and takes them back itself. So are an optimizer's switches, as `train_mode` of schedule-free
+ones: they go with weights that the program has changed back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Number
 from typing import Any
 
 import torch
@@ -22,11 +24,11 @@ class Kept:
     """The states of some objects at one moment, in the form that a save would give them.
 
     Args:
-        things: with `state_dict` and `load_state_dict`; of an optimizer only the options are kept.
+        things: with `state_dict` and `load_state_dict`; of an optimizer only such numbers are kept.
     """
 
     def __init__(self, things: Iterable[Any]) -> None:
-        self._things = [_Options(one) if isinstance(one, torch.optim.Optimizer) else one for one in things]
+        self._things = [_Rates(one) if isinstance(one, torch.optim.Optimizer) else one for one in things]
         self._states: list[tuple[Any, JSON, dict[str, torch.Tensor]]] = []
 
     def take(self) -> None:
@@ -53,7 +55,7 @@ class Kept:
             thing.load_state_dict(encoding.decode(state, numbers.__getitem__))
 
 
-class _Options:
+class _Rates:
     """What schedulers set in an optimizer: learning rate, momentum and the like, of each group."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -62,14 +64,20 @@ class _Options:
     def state_dict(self) -> dict[str, Any]:
         """Return them."""
         groups = self._optimizer.param_groups
-        not_options = ("params", "param_names")
-        return {"groups": [{key: group[key] for key in group if key not in not_options} for group in groups]}
+        return {"groups": [{key: group[key] for key in group if _is_number(group[key])} for group in groups]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take them back; a tensor stays the one that graphs and schedulers have hold of."""
-        for group, options in zip(self._optimizer.param_groups, state["groups"], strict=False):
-            for key, value in options.items():
+        for group, rates in zip(self._optimizer.param_groups, state["groups"], strict=False):
+            for key, value in rates.items():
                 if isinstance(group.get(key), torch.Tensor):
                     group[key].copy_(value)
                 else:
                     group[key] = value
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether it is one, or a pair of them as Adam's betas; parameters are a list."""
+    if isinstance(value, tuple):
+        return all(_is_number(one) for one in value)
+    return isinstance(value, (Number, torch.Tensor)) and not isinstance(value, bool)

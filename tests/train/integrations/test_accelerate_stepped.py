@@ -136,3 +136,71 @@ def test_an_average_that_is_exchanged_for_an_evaluation_is_not_put_back_twice(
     with SpotwatchRun(again.ck, again.accelerator) as run:
         assert run.evaluates_first
         assert torch.equal(again.average.weight, before)
+
+
+class Free(torch.optim.SGD):
+    """An optimizer that keeps other weights while it is evaluated, as schedule-free ones do."""
+
+    def __init__(self, weights: Any) -> None:
+        super().__init__(weights, lr=0.1)
+        for group in self.param_groups:
+            group["train_mode"] = False
+            group["schedule"] = "free"
+
+    def train(self) -> None:
+        """Take the weights that are trained."""
+        self._turn(2.0, is_training=True)
+
+    def eval(self) -> None:
+        """Take those to evaluate."""
+        self._turn(0.5, is_training=False)
+
+    def _turn(self, factor: float, *, is_training: bool) -> None:
+        for group in self.param_groups:
+            if group["train_mode"] != is_training:
+                group["train_mode"] = is_training
+                for weight in group["params"]:
+                    weight.data.mul_(factor)
+
+
+def test_a_mode_that_the_program_takes_back_itself_is_left_so(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Its weights are those of training again, so a later life must not turn them once more."""
+
+    def live(base: Path, told_at: int) -> list[float]:
+        forget()
+        program = Program(base, environ)
+        program.accelerator.free_memory()
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+        loaders = (DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=2) for _ in range(2))
+        program.model, program.optimizer, program.loader, evaluation = program.accelerator.prepare(
+            model, Free(model.parameters()), *loaders
+        )
+
+        def evaluate(*, is_told: bool) -> None:
+            program.optimizer.eval()
+            try:
+                for _ in run.evaluate(evaluation):
+                    if is_told:
+                        signal.raise_signal(signal.SIGTERM)
+            finally:
+                program.optimizer.train()
+
+        with SpotwatchRun(program.ck, program.accelerator) as run:
+            if run.evaluates_first:
+                evaluate(is_told=False)
+            for _ in range(program.loader.iteration, 2):
+                program.optimizer.train()
+                for (batch,) in program.loader:
+                    program.train(batch)
+                    run.step()
+                evaluate(is_told=run.steps == told_at)
+        return model.weight.flatten().tolist()
+
+    straight = live(tmp_path / "straight", 0)
+    with pytest.raises(SystemExit) as left:
+        live(tmp_path / "told", 3)
+    assert left.value.code == 75
+    assert live(tmp_path / "told", 0) == straight

@@ -9,6 +9,7 @@ global random state is not drawn from. It reads no data of its own. Importing it
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.sample_order import Cut, Order
 from spotwatch.train.shield import worker_init
+
+log = logging.getLogger("spotwatch.train")
 
 _OURS = {
     "sampler": "the order comes from shuffle and seed",
@@ -29,9 +32,10 @@ class ResumableLoader:
     """A `torch.utils.data.DataLoader` of a dataset with a length, to be tracked like a model.
 
     `for batch in loader` yields what is left of the epoch, all of it unless it is taken up again: after a
-    resume, or after a loop that was left. `forever()` yields one epoch after another. With `num_workers`, the
-    random generators of Python, numpy and torch are seeded for each batch. The workers are shielded from the
-    signals that end the trainer.
+    resume, or after a loop that was left. That may be nothing: so count epochs by `for epoch in
+    range(loader.epoch, epochs)`, and what is done at an epoch's end is done. `forever()` yields one epoch
+    after another. With `num_workers`, the random generators of Python, numpy and torch are seeded for each
+    batch. The workers are shielded from the signals that end the trainer.
 
     All ranks are given the same arguments but `rank`; their states are then equal, and a run may go on with
     another `batch_size` or `world_size`: it takes up the order at the same sample.
@@ -72,6 +76,8 @@ class ResumableLoader:
         self._epoch = 0
         self._samples = 0
         self._pass = 0
+        self._is_epoch_known = False
+        """Whether the program has asked for the epoch since a state was loaded or a batch was taken."""
         self._batches = _Batches()
         shield = functools.partial(_shielded, options.pop("worker_init_fn", None))
         seeded: Any = _Seeded(dataset)
@@ -87,12 +93,21 @@ class ResumableLoader:
     @property
     def epoch(self) -> int:
         """Return the epoch of the next batch, or of the last one until its loop is over; from 0."""
+        self._is_epoch_known = True
         return self._epoch
 
     @property
     def samples(self) -> int:
         """Return how many samples of this epoch all ranks together have taken."""
         return self._samples
+
+    @property
+    def taken(self) -> int:
+        """Return how many batches of this epoch are taken, of this rank, in lives before too.
+
+        So `enumerate(loader, start=loader.taken)` numbers them as if the run had never been stopped.
+        """
+        return len(self) - len(self._cut.begins(self._samples, self._order.length))
 
     def __len__(self) -> int:
         """Return the batches of a whole epoch, of this rank."""
@@ -105,6 +120,14 @@ class ResumableLoader:
         self._pass += 1
         mine = self._pass
         begins = self._cut.begins(self._samples, self._order.length)
+        if not (begins or self._is_epoch_known):
+            log.warning(
+                "this pass over the loader is empty: all of epoch %d was taken before, when the run was "
+                "saved, or by a loop that was left. Count epochs by the loader, not by the step: "
+                "`for epoch in range(loader.epoch, epochs)`",
+                self._epoch,
+            )
+        self._is_epoch_known = False
         if begins:
             self._batches.plan(self._order, self._cut, self._epoch, begins)
             # DataLoader draws from it what it seeds workers with; from the global one, that would be a draw
@@ -124,6 +147,7 @@ class ResumableLoader:
     def forever(self) -> Iterator[Any]:
         """Yield what is left of the epoch, then one epoch after another, without an end."""
         while True:
+            self._is_epoch_known = True  # they are not counted
             yield from self
 
     def state_dict(self) -> dict[str, Any]:
@@ -143,6 +167,7 @@ class ResumableLoader:
                 f"with the same dataset, shuffle and seed, or track it under another name to begin anew"
             )
         self._pass += 1
+        self._is_epoch_known = False
         self._epoch, self._samples = state["epoch"], state["samples"]
 
 
@@ -183,7 +208,7 @@ class _Seeded:
     """The dataset as the workers see it: a batch at a time, with chance of its own."""
 
     def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+        self.own = dataset
 
     def __getitems__(self, batch: list[int]) -> Any:
         from torch.utils.data import get_worker_info  # noqa: PLC0415 - as above
@@ -192,8 +217,8 @@ class _Seeded:
         # In the trainer's own process the global state is the trainer's, and is saved.
         if get_worker_info() is not None:
             _seed(seed)
-        together = getattr(self._dataset, "__getitems__", None)
-        return together(samples) if together else [self._dataset[n] for n in samples]
+        together = getattr(self.own, "__getitems__", None)
+        return together(samples) if together else [self.own[n] for n in samples]
 
 
 def _seed(seed: int) -> None:
@@ -207,6 +232,11 @@ def _seed(seed: int) -> None:
 
 
 def _shielded(own: Callable[[int], None] | None, worker_id: int) -> None:
+    from torch.utils.data import get_worker_info  # noqa: PLC0415 - as above
+
     worker_init(worker_id)
+    # A program looks for its own dataset there, to open what it reads; the worker keeps what it was given.
+    info: Any = get_worker_info()
+    object.__setattr__(info, "dataset", info.dataset.own)
     if own is not None:
         own(worker_id)

@@ -287,7 +287,8 @@ class Checkpointer:
                     self._saver.end_here(error)
                 if self._saver.taken or isinstance(error, RunTaken):
                     self._exit_code = TAKEN
-            self._end("durable" if self._exit_code == DURABLE else "failed", repr(error))
+            said = "" if isinstance(error, SystemExit) and error.code == self._exit_code else repr(error)
+            self._end("durable" if self._exit_code == DURABLE else "failed", said)
             return
         if self._exit_code is None:
             is_stopping = self._loop.settle(self._step, self._healthy)

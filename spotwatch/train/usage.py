@@ -161,7 +161,8 @@ def steps_after(step: SupportsIndex, last: int) -> int:
     if number < last:
         raise ConfigError(
             f"step {number} after step {last}: steps count over the whole run, from 0, and never start again "
-            f"with an epoch; pass how many are done in all, such as epoch * len(loader) + batch + 1"
+            f"with an epoch; count on from what resume() has returned: step += 1 after each batch. A resumed "
+            f"loader yields what is left of its epoch, and enumerate(loader) counts that from 0"
         )
     return number
 

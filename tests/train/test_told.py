@@ -136,8 +136,8 @@ def test_an_exception_saves_nothing(make: Make, tmp_path: Path, daemon: Daemon) 
     assert (daemon.status().phase, "ZeroDivision" in daemon.status().error) == ("failed", True)
 
 
-def test_sys_exit_after_the_save_keeps_the_verdict(make: Make) -> None:
-    """Leaving the process inside `with` after step() said so is still a durable stop."""
+def test_sys_exit_after_the_save_keeps_the_verdict(make: Make, daemon: Daemon) -> None:
+    """Leaving the process inside `with` after step() said so is still a durable stop, and no error."""
     ck, counter = make(every_steps=1000)
     ck.resume()
 
@@ -151,6 +151,7 @@ def test_sys_exit_after_the_save_keeps_the_verdict(make: Make) -> None:
     with pytest.raises(SystemExit):
         leave()
     assert ck.exit_code == 75
+    assert (daemon.status().phase, daemon.status().error) == ("durable", "")
 
 
 def test_a_flush_that_waited_for_us_is_answered_by_the_resumed_checkpoint(

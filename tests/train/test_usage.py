@@ -54,9 +54,7 @@ def test_steps_that_start_again_with_an_epoch_are_refused(make: Make) -> None:
                     counter.train(batch)
                     ck.step(batch + 1)
 
-    with pytest.raises(
-        ConfigError, match=r"step 1 after step 10: .*over the whole run.*epoch \* len\(loader\)"
-    ):
+    with pytest.raises(ConfigError, match=r"step 1 after step 10: .*over the whole run.*: step \+= 1 after"):
         epochs()
     assert ck.exit_code == 76
     assert make()[0].resume() == 10

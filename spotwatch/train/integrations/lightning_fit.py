@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from spotwatch.errors import RunTaken
 from spotwatch.train.checkpointer import FINISHED, Checkpointer
-from spotwatch.train.integrations import lightning_state, lightning_values
+from spotwatch.train.integrations import lightning_early, lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_hooks import Hooks
@@ -47,6 +47,7 @@ class Fit:
         self._state: TrainerState | None = None
         self._resumed: dict[str, Any] | None = None
         """What the checkpoint says, until the loops stand there."""
+        self._are_loaders_told = False
         self._chance: dict[str, Any] = {}
         self._limits = (-1, -1)
         self._lists: dict[str, int] = {}
@@ -55,6 +56,9 @@ class Fit:
         self._sanity_steps = trainer.num_sanity_val_steps
         self._hooks = Hooks(trainer)
         self._install()
+        if lightning_early.are_made(trainer):  # in the datamodule's setup, or a callback's before ours
+            self._on_loaders()
+            lightning_early.begin_again(trainer)
 
     # What is hooked into.
 
@@ -129,6 +133,9 @@ class Fit:
             self._lift()
         else:
             trainer.should_stop = self._resumed["should_stop"]
+        if lightning_early.are_made(trainer):
+            self._tell_loaders(self._resumed)
+            lightning_early.begin_again(trainer)
 
     def _lift(self) -> None:
         """Let the loops begin although training may have reached its end: something is left to do."""
@@ -152,12 +159,24 @@ class Fit:
         combined._flattened = [
             one if isinstance(one, Source) else Source(one, combined) for one in combined.flattened
         ]
-        resumed = self._resumed
-        if resumed is not None and resumed["at"] in (At.BATCH, At.EVALUATION):
-            resume_all(combined.flattened, resumed["sources"])
-        elif resumed is not None:
-            for source, state in zip(combined.flattened, resumed["sources"], strict=False):
+        if self._resumed is not None:
+            self._tell_loaders(self._resumed)
+
+    def _tell_loaders(self, resumed: dict[str, Any]) -> None:
+        """Let the next iteration go on where the life before has left."""
+        self._are_loaders_told = True
+        sources = self._trainer.fit_loop._combined_loader.flattened
+        if resumed["at"] in (At.BATCH, At.EVALUATION):
+            resume_all(sources, resumed["sources"])
+        else:
+            for source, state in zip(sources, resumed["sources"], strict=False):
                 source.begin_epoch(state)
+
+    def _take(self, resumed: dict[str, Any]) -> None:
+        """Let the loops stand where the checkpoint says, from now on."""
+        if not self._are_loaders_told:
+            raise AssertionError(f"at {resumed['at']}, the loaders were not told where they go on")
+        self._resumed = None
 
     def _on_run_start(self) -> None:
         if self._resumed is not None and self._resumed["at"] == At.EPOCH:
@@ -171,7 +190,7 @@ class Fit:
     def _on_epoch_start(self) -> None:
         resumed = self._resumed
         if resumed is not None and resumed["at"] not in (At.BATCH, At.EVALUATION):
-            self._resumed = None
+            self._take(resumed)
             fit_loop = self._trainer.fit_loop
             fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
             self._put_values_back(resumed)
@@ -181,10 +200,11 @@ class Fit:
         self._epoch_start()
 
     def _on_reset(self) -> None:
-        resumed, self._resumed = self._resumed, None
+        resumed = self._resumed
         if resumed is None:
             self._reset()
             return
+        self._take(resumed)
         trainer = self._trainer
         fit_loop = trainer.fit_loop
         steps_logged = fit_loop.epoch_loop._batches_that_stepped

@@ -22,6 +22,9 @@ HALVES: dict[str, Any] = {
 STEPS: dict[str, Any] = {"trainer": {"max_steps": 10, "max_epochs": -1, "val_check_interval": 2}}
 WATCHED: dict[str, Any] = {"plateau": "val", "early": True, "saves": "shared", "trainer": {"max_epochs": 6}}
 SCHEDULED: dict[str, Any] = {"accumulates": {"0": 2, "1": 4}, "samples": 40}
+# Asked in configure_optimizers how many steps there will be, Lightning makes its loaders before the resume.
+ESTIMATED: dict[str, Any] = {"estimates": "optimizers"}
+RELOADED: dict[str, Any] = {**ESTIMATED, "trainer": {"reload_dataloaders_every_n_epochs": 2}}
 EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
     ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
@@ -59,6 +62,12 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("metrics that hold more than states: step", {"metrics": True}, "step", 9, "term"),
     ("an epoch that the program cuts short", {"cuts": 4}, "step", 6, "term"),
     ("a batch that is none", {"loader": "holes"}, "step", 8, "term"),
+    *[
+        (f"steps estimated: {place} {step}", ESTIMATED, place, step, "term")
+        for place, step in (("step", 3), ("validation", 12))
+    ],
+    ("steps estimated before our callback is set up", {"estimates": "setup"}, "step", 8, "term"),
+    *[(f"steps estimated, loaders made anew: {step}", RELOADED, "step", step, "term") for step in (8, 14)],
     ("the other package", {"package": "pytorch_lightning"}, "step", 8, "term"),
 ]
 
@@ -74,6 +83,8 @@ LOADERS: list[dict[str, Any]] = [
     {"loader": "stateful stream", "workers": 1},
     {"loader": "stream and others"},
     {"loader": "two"},
+    {"loader": "generator", "workers": 2, **ESTIMATED},
+    {"loader": "stream and others", **ESTIMATED},
 ]
 
 REFUSED = [

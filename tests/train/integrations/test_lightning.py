@@ -15,7 +15,7 @@ pytest.importorskip("pytorch_lightning", reason="Lightning's other package is no
 pytest.importorskip("torchdata", reason="torchdata is not installed")
 
 from .lightning_lives import World, serving
-from .lightning_rows import EVERY, HALVES, LOADERS, PLAIN, REFUSED, told
+from .lightning_rows import ESTIMATED, EVERY, HALVES, LOADERS, PLAIN, REFUSED, told
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -67,10 +67,10 @@ def test_workers_whose_chance_is_lost_still_keep_the_order(world: World, case: d
     assert run.rows() != world.whole(case), "it is exact: then the page may say so"
 
 
-@pytest.mark.parametrize("kind", ["plain", "stateful"])
-def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, kind: str) -> None:
+@pytest.mark.parametrize("case", [PLAIN, {"loader": "stateful"}, ESTIMATED], ids=str)
+def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, case: dict[str, Any]) -> None:
     """The rest of the epoch would be of other samples; between two epochs it is taken."""
-    run = world.run({"loader": kind})
+    run = world.run(case)
     run.live(75, **told("batch", 4))
     for samples, batches in ((8, 2), (23, 6), (48, 12)):
         text = run.live(1, samples=samples)

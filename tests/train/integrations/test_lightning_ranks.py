@@ -15,12 +15,13 @@ pytest.importorskip("lightning", reason="Lightning is not installed")
 pytest.importorskip("torchdata", reason="torchdata is not installed")
 
 from .lightning_lives import ROOT, Run, Server, serving
+from .lightning_rows import ESTIMATED
 from .lives import lives
 
 pytestmark = pytest.mark.timeout(400)
 DDP: dict[str, Any] = {"trainer": {"strategy": "ddp", "devices": 2}, "samples": 48}
 SHARDED: dict[str, Any] = {"trainer": {"devices": 2}, "samples": 48, "sharded": True}
-HOOKS: dict[str, Any] = {**DDP, "hooks": True, "ema": True}
+HOOKS: dict[str, Any] = {**DDP, **ESTIMATED, "hooks": True, "ema": True}
 # Six batches a rank and epoch: evaluations come after the third, between two whose gradients are added up.
 BETWEEN: dict[str, Any] = {"accumulate_grad_batches": 2, "val_check_interval": 0.5, "max_epochs": 2}
 
@@ -41,7 +42,7 @@ def server() -> Iterator[Server]:
     ("case", "tells"),
     [
         (DDP, [("step", 4, 1), ("validation", 6, 1), ("batch", 12, 0)]),
-        (HOOKS, [("step", 4, 1), ("validation", 12, 0)]),
+        (HOOKS, [("step", 2, 1), ("validation", 12, 0)]),
         ({**DDP, "manual": True}, [("validation", 6, 1)]),
         (between(DDP), [("validation", 1, 0), ("batch", 3, 1)]),
         (SHARDED, [("step", 4, 1), ("validation", 12, 1)]),
@@ -49,7 +50,7 @@ def server() -> Iterator[Server]:
     ],
     ids=[
         "ddp",
-        "ddp with hooks and averaged weights",
+        "ddp with hooks, averaged weights and steps estimated",
         "ddp by hand",
         "ddp between accumulated batches",
         "FSDP2",

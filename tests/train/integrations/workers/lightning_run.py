@@ -36,6 +36,7 @@ from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.lightning_callbacks import csv, switching
 from tests.train.integrations.workers.lightning_data import Noisy, Stream, loader
+from tests.train.integrations.workers.lightning_estimates import asking, schedule
 from tests.train.integrations.workers.lightning_metrics import More
 
 PACKAGES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
@@ -191,8 +192,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
                     one, patience=0, factor=0.5, threshold=0.99
                 )
                 return [one], [{"scheduler": scheduler, "monitor": case["plateau"], "interval": "epoch"}]
-            scheduler = torch.optim.lr_scheduler.StepLR(one, step_size=3, gamma=0.8)
-            return [one], [{"scheduler": scheduler, "interval": "step"}]
+            return [one], [{"scheduler": schedule(one, self.trainer, case), "interval": "step"}]
 
     class Sharded(Model):
         def configure_model(self) -> None:
@@ -219,7 +219,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         **{"every_seconds": 1000, "patience_seconds": 0.0, "blocking": True, **case.get("ck", {})},
     )
     mine = SpotwatchCallback(ck, exits=case.get("exits", True))
-    callbacks: list[Any] = [mine, *switching(pl, case)]
+    callbacks: list[Any] = [*asking(pl, case), mine, *switching(pl, case)]
     if case.get("early"):
         callbacks.append(pl.callbacks.EarlyStopping("val", patience=1, min_delta=0.3))
     if case.get("ema"):

@@ -101,7 +101,9 @@ class Prepared:
         hooks = accelerator._save_model_state_pre_hook  # noqa: SLF001 - likewise
         if hooks:
             log.warning(
-                "%d hooks of register_save_state_pre_hook are not called: all of each model is saved",
+                "%d hooks of register_save_state_pre_hook are not called: each prepared model is saved, "
+                "but nothing else that they write, such as averaged weights; give that to "
+                "accelerator.register_for_checkpointing(...) before the run begins",
                 len(hooks),
             )
 

@@ -9,15 +9,19 @@ ones: they go with weights that the program has changed back.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from numbers import Number
 from typing import Any
 
 import torch
 
+from spotwatch.errors import ConfigError
 from spotwatch.model import JSON
 from spotwatch.train.state import encoding
 from spotwatch.train.state.found import Found
+
+log = logging.getLogger("spotwatch.train")
 
 
 class Kept:
@@ -32,20 +36,21 @@ class Kept:
         self._states: list[tuple[Any, JSON, dict[str, torch.Tensor]]] = []
 
     def take(self) -> None:
-        """Keep what is now.
-
-        Raises:
-            ConfigError: a value has no safe form, the message names its path.
-        """
+        """Keep what is now; what has no safe form any more is said, and left alone from here on."""
         self._states = []
         for thing in self._things:
             found = Found(sharded=True)
-            state = encoding.encode(thing.state_dict(), type(thing).__qualname__, found.save)
+            try:
+                state = encoding.encode(thing.state_dict(), type(thing).__qualname__, found.save)
+            except ConfigError as error:
+                # The next save fails by it, and says so; an evaluation goes on without.
+                log.warning("not kept for an evaluation that is broken off: %s", error)
+                continue
             tensors = found.by_name
             if all(tensor.dim() == 0 for tensor in tensors.values()):
                 numbers = {name: tensor.detach().clone() for name, tensor in tensors.items()}
                 self._states.append((thing, state, numbers))
-        # Large ones are not asked again, for that may take long.
+        # Others are not asked again: large ones may take long, and what has no safe form is said once.
         self._things = [thing for thing, _, _ in self._states]
 
     def put_back(self) -> None:

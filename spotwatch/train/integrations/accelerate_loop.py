@@ -43,6 +43,11 @@ def look_at_loop(positions: list[Position], course: Course, active: Any) -> None
             "epoch comes at the next `for batch in loader` over it, whatever epoch the program is in then",
             waiting[0].name,
         )
+    elif not any(position.is_open for position in positions):
+        log.warning(
+            "no prepared loader is being read at the first step: where the loop is in its data is not saved, "
+            "and a later life begins it anew; give accelerator.prepare(...) the loader that it trains on"
+        )
     if not course.is_asked and any(position.is_open for position in positions):
         log.warning(
             "the program has not asked which epoch it is in: where a run goes on, only `for epoch in "

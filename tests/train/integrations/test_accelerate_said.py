@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 for needed in ("torch", "accelerate"):
     pytest.importorskip(needed, reason=f"needs {needed}")
+
+import torch  # noqa: E402 - after the skip
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402 - after the skip
 
 from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 - after the skip
 
@@ -27,3 +31,37 @@ def test_what_a_hook_saves_besides_models_is_said_to_be_lost(
         pass
     assert "but nothing else that they write" in caplog.text
     assert "register_for_checkpointing" in caplog.text
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_training_loader_that_is_not_prepared_is_said(
+    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture, *, is_prepared: bool
+) -> None:
+    """The epoch would begin anew in a later life, although another loader is prepared."""
+    program = Program(tmp_path, environ)
+    other = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        for (batch,) in program.loader if is_prepared else other:
+            program.train(batch)
+            run.step()
+    assert caplog.text.count("no prepared loader is being read") == (not is_prepared)
+
+
+def test_a_value_that_has_no_safe_form_later_ends_no_evaluation(
+    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has told the run to stop; a save that comes would fail by it, and say so."""
+    program = Program(tmp_path, environ)
+    values: dict[str, object] = {"best": 1.0}
+    kept = SimpleNamespace(state_dict=lambda: values, load_state_dict=values.update)
+    program.accelerator.register_for_checkpointing(kept)
+    evaluation = program.accelerator.prepare(DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=2))
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        for (batch,) in program.loader:
+            program.train(batch)
+            run.step()
+            values["best"] = Path("best")
+            assert len(list(run.evaluate(evaluation))) == 3
+    assert run.steps == 4
+    assert program.ck.exit_code == 76
+    assert caplog.text.count("not kept for an evaluation") == 1

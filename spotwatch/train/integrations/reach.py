@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which random generators and counted numbers can be reached from some objects, each by where it is.
 
-Attributes, short lists and dicts, and what functions close over, take by default or use of their module are
-followed; libraries' models, tokenizers and tables are not. It reads no state and changes none.
+Attributes, short lists and dicts, and what functions and classes of the program use (`named`) are followed;
+libraries' models, tokenizers and tables are not. It reads no state and changes none.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from spotwatch.train.integrations import named
 from spotwatch.train.integrations.generators import is_generator
 
 _MOST_OBJECTS = 500
 _MOST_ITEMS = 64
 """What is longer is data."""
-_NAMES = ("torch", "accelerate", "transformers", "datasets", "trl", "torchdata", "numpy", "builtins")
-"""Libraries whose samplers and datasets count nothing that `set_epoch` does not set."""
 _CLOSED = (
-    *("torch.nn", "torch._", "transformers.models.", "transformers.tokenization", "transformers.modeling"),
-    *("transformers.trainer.", "tokenizers", "datasets.table", "datasets.features", "pyarrow", "pandas"),
-    *("threading", "logging", "multiprocessing", "pathlib"),
+    *("torch.nn", "torch._", "torch.optim", "transformers.models.", "transformers.tokenization"),
+    *("transformers.modeling", "transformers.trainer.", "tokenizers", "datasets.table", "datasets.features"),
+    *("pyarrow", "pandas", "threading", "logging", "multiprocessing", "pathlib"),
+    *("lightning.pytorch.core", "lightning.pytorch.trainer", "lightning.pytorch.callbacks"),
+    *("pytorch_lightning.core", "pytorch_lightning.trainer", "pytorch_lightning.callbacks"),
 )
 """Modules, some of whose objects are large, in which nothing draws samples."""
+_NUMBERS = (bool, int, float)
+_PLAIN = (*_NUMBERS, str, bytes)
 _METHODS = ("__call__", "__iter__", "__getitem__", "__getitems__")
 
 
@@ -65,7 +68,7 @@ class Reached:
         """Return the slot at this place if it is an attribute that is None."""
         place, _, name = path.rpartition(".")
         owner = self.owners.get(place)
-        if owner is None or vars(owner).get(name, self) is not None:
+        if owner is None or vars(owner).get(name, getattr(type(owner), name, self)) is not None:
             return None
         return Slot(None, owner, name)
 
@@ -78,17 +81,17 @@ def reach(roots: dict[str, Any]) -> Reached:
     while waiting and len(seen) < _MOST_OBJECTS:
         path, slot = waiting.popleft()
         value = slot.value
-        if type(value) in (bool, int, float):
+        if type(value) in _NUMBERS:
             if slot.owner is not None and _counts(slot.owner):
                 reached.numbers[path] = slot
             continue
-        if value is None or isinstance(value, (str, bytes, type, ModuleType)) or id(value) in seen:
+        if value is None or isinstance(value, (str, bytes, ModuleType)) or id(value) in seen:
             continue
         seen.add(id(value))
         if is_generator(value):
             reached.generators[path] = slot
             continue
-        if hasattr(value, "__dict__") and not isinstance(value, (FunctionType, partial)):
+        if hasattr(value, "__dict__") and not isinstance(value, (FunctionType, partial, type)):
             reached.owners[path] = value
         waiting.extend((f"{path}.{part.name}", part) for part in _parts(value))
     return reached
@@ -98,51 +101,48 @@ def _parts(value: Any) -> Iterator[Slot]:
     if isinstance(value, (list, tuple, dict)):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         if len(value) <= _MOST_ITEMS:
-            yield from (Slot(item, None, str(name)) for name, item in items)
+            yield from (Slot(item, None, str(name)) for name, item in items if not isinstance(item, _PLAIN))
     elif isinstance(value, (partial, MethodType)):
         names = ("func", "args", "keywords") if isinstance(value, partial) else ("__self__", "__func__")
         yield from (Slot(getattr(value, name), None, name) for name in names)
+        if isinstance(value, MethodType):
+            # All that its class has is followed too, but of a Trainer or a model.
+            methods = named.methods(value.__func__, type(value.__self__))
+            yield from (Slot(item, None, name) for name, item in methods)
     elif isinstance(value, FunctionType):
-        yield from _used(value)
+        yield from (Slot(item, None, name) for name, item in named.used(value))
+    elif isinstance(value, type):
+        if named.is_programs(value.__module__, "__main__"):
+            yield from (Slot(item, None, name) for name, item in named.of_class(value))
     elif hasattr(value, "__dict__"):
         yield from _attributes(value)
 
 
 def _attributes(value: Any) -> Iterator[Slot]:
-    is_closed = _is_closed(value)
-    for name, item in list(vars(value).items()):
-        if not is_closed or is_generator(item):
+    has, closed = vars(value), _closed(value)
+    for name, item in list(has.items()):
+        if not closed or is_generator(item):
             yield Slot(item, value, name)
-    if not is_closed and not _is_librarys(value):
-        yield from (Slot(getattr(type(value), name, None), None, name) for name in _METHODS)
-
-
-def _used(function: FunctionType) -> Iterator[Slot]:
-    """Return what a function closes over and takes by default, and the generators of its module it names."""
-    code, names = function.__code__, function.__globals__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield Slot(cell.cell_contents, None, name)
-        except ValueError:
-            continue  # it is not bound yet
-    yield from (Slot(one, None, f"default{number}") for number, one in enumerate(function.__defaults__ or ()))
-    yield from (Slot(one, None, name) for name, one in (function.__kwdefaults__ or {}).items())
-    used = ((name, names.get(name)) for name in code.co_names)
-    yield from (Slot(one, None, name) for name, one in used if is_generator(one))
+    # Of torch's modules some change samples.
+    if all(name.startswith("torch.nn") for name in closed):
+        for name, item in named.of_class(type(value)):
+            is_number = isinstance(item, _NUMBERS)
+            if name not in has and (not closed or is_generator(item) or isinstance(item, FunctionType)):
+                # A number that the class has is counted in the object.
+                yield Slot(item, value if is_number else None, name)
 
 
 def _counts(owner: Any) -> bool:
     """Tell whether it is a program's own sampler, dataset or function."""
     kind = type(owner)
-    return not (_is_librarys(owner) or _is_closed(owner)) and any(hasattr(kind, name) for name in _METHODS)
+    is_foreign = named.is_librarys(kind.__module__) or _closed(owner)
+    return not is_foreign and any(hasattr(kind, name) for name in _METHODS)
 
 
-def _is_librarys(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] in _NAMES
-
-
-def _is_closed(value: Any) -> bool:
-    return any(f"{kind.__module__}.".startswith(_CLOSED) for kind in type(value).__mro__)
+def _closed(value: Any) -> list[str]:
+    """Return the modules of its classes in which nothing draws samples."""
+    modules = (f"{kind.__module__}." for kind in type(value).__mro__)
+    return [module for module in modules if module.startswith(_CLOSED)]
 
 
 def _global_generators() -> list[Any]:

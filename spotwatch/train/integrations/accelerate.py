@@ -20,6 +20,7 @@ from spotwatch.train.integrations.accelerate_evaluation import Evaluations
 from spotwatch.train.integrations.accelerate_gradients import Gradients
 from spotwatch.train.integrations.accelerate_loop import look_at_loop
 from spotwatch.train.integrations.accelerate_naming import number_on
+from spotwatch.train.integrations.accelerate_passes import Course
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.loop import Health
@@ -60,7 +61,7 @@ class SpotwatchRun:
         self._rereads = rereads
         self._prepared: Prepared | None = None
         self._evaluations = Evaluations([], [])
-        self._gradients = Gradients(accelerator, [])
+        self._gradients = Gradients(accelerator, [], Course())
         self._healthy: Health = True
         self._is_leaving = False
         self._is_misnumbered = False
@@ -84,7 +85,7 @@ class SpotwatchRun:
         """
         self._prepared = Prepared(self._accelerator, rereads=self._rereads)
         self._evaluations = Evaluations(self._prepared.positions, self._prepared.stepped)
-        self._gradients = Gradients(self._accelerator, self._prepared.optimizers)
+        self._gradients = Gradients(self._accelerator, self._prepared.optimizers, self._prepared.course)
         self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
         try:
             self._ck.resume()

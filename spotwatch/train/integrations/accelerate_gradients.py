@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spotwatch.train.integrations.accelerate_passes import Course
+
 log = logging.getLogger("spotwatch.train")
 
 _MANY = 1000
@@ -24,10 +26,12 @@ class Gradients:
     Args:
         accelerator: whose `backward` makes them.
         optimizers: torch's own, of those that it has prepared; without any all steps are elsewhere.
+        course: of the run, which is told of the backward passes.
     """
 
-    def __init__(self, accelerator: Any, optimizers: Iterable[Any]) -> None:
+    def __init__(self, accelerator: Any, optimizers: Iterable[Any], course: Course) -> None:
         self._accelerator = accelerator
+        self._course = course
         self._optimizers = list(optimizers)
         self._hooks: list[Any] = []
         self._restore: Callable[[], None] | None = None
@@ -41,10 +45,12 @@ class Gradients:
         # A step that a scaler skips calls none of these; then the program drops its gradients.
         self._hooks = [one.register_step_post_hook(self._are_used) for one in self._optimizers]
         backward = self._accelerator.backward
+        self._course.sees_backwards = True
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = backward(*args, **kwargs)
             self._passes += 1
+            self._course.backwards += 1
             if self._passes == _MANY and self._accelerator.sync_gradients:
                 log.warning(
                     "%d times accelerator.backward, and no step of a prepared optimizer: steps are not "

@@ -213,6 +213,7 @@ class Position:
         self._left = None
         mine = Pass(number=self._pass.number + 1, resumed=pending, luck=self.luck.get_state(), is_open=True)
         mine.steps, mine.ends = self._course.steps, self._course.ends
+        mine.backwards, mine.epoch = self._course.backwards, epoch_of(self.loader)
         if pending:
             mine.batches, mine.begin = pending["taken"]["batches"], pending["taken"]["order"]
             mine.fills = int(self._fills)
@@ -224,21 +225,30 @@ class Position:
         if mine.steps != self._course.steps:
             mine.trained = self._here(mine)
         mine.is_open = False
-        if mine.is_over:
+        comes_again = mine.resumed
+        if mine.is_over and not self._was_trained_on(mine):
+            self.loader.iteration = mine.epoch
+        elif mine.is_over:
             self._course.ends += mine.trained is not None
+            comes_again = None
         elif mine.ends != self._course.ends:
-            pass  # as `zip` does, once another loader has ended: so has the epoch
+            comes_again = None  # as `zip` does, once another loader has ended: so has the epoch
         elif mine.trained is not None:
             self._left = (self._course.steps, self._taken(mine, mine.trained))
             self.luck.fetch = mine.trained.fetch
             return
-        elif mine.resumed is not None:  # looked into, not trained on
-            self._await(mine.resumed)
-            self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
-            if mine.chance is not None:
-                self._chance.put(mine.chance)
+        if comes_again is None:
+            self.luck.manual_seed(0)
             return
-        self.luck.manual_seed(0)
+        self._await(comes_again)
+        self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
+        if mine.chance is not None:
+            self._chance.put(mine.chance)
+
+    def _was_trained_on(self, mine: Pass) -> bool:
+        """Tell it by steps, and by backward passes, for those of a whole epoch may make one step after it."""
+        course = self._course
+        return mine.trained is not None or not course.sees_backwards or course.backwards != mine.backwards
 
     def _here(self, mine: Pass) -> Place:
         is_all = bool(self.loader.end_of_dataloader)

@@ -20,6 +20,9 @@ class Course:
     """How many steps were counted."""
     ends: int = 0
     """How many passes that were trained on have run to their end."""
+    sees_backwards: bool = False
+    """Whether backward passes are counted."""
+    backwards: int = 0
     is_asked: bool = False
     """Whether the program has asked a loader which epoch it is in."""
 
@@ -63,6 +66,10 @@ class Pass:
     """The steps of the course as the last batch was given."""
     ends: int = 0
     """Likewise its ends."""
+    backwards: int = 0
+    """Its backward passes as this one began."""
+    epoch: int = 0
+    """The epoch that it was begun as."""
     trained: Place | None = None
     """Where it was as the last step was counted in it; None: none was, in this life."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random state that a loader reads with: the global one, and generators that are attributes of its parts.
+"""The random state that a loader reads with: the global one, and generators that its parts hold and use.
 
-What functions close over, and what workers draw, it does not see.
+Which these are is looked up once. What workers draw it does not see.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from spotwatch.train.integrations.chance import Notes
-from spotwatch.train.integrations.generators import is_generator, make_generator
+from spotwatch.train.integrations.generators import make_generator
+from spotwatch.train.integrations.reach import reach
 from spotwatch.train.state import rng
 
 
@@ -24,14 +25,12 @@ class Chance:
 
     def __init__(self, parts: Iterable[Any], others: Iterable[Any]) -> None:
         self._notes = Notes()
+        roots = {str(number): part for number, part in enumerate(parts)}
+        for owner in reach(roots).owners.values():
+            make_generator(owner)
         known = {id(one) for one in others}
-        own: dict[int, Any] = {}
-        for part in parts:
-            make_generator(part)
-            for one in vars(part).values() if hasattr(part, "__dict__") else ():
-                if is_generator(one) and id(one) not in known:
-                    own[id(one)] = rng.adapter(one)
-        self._own = list(own.values())
+        found = [slot.value for slot in reach(roots).generators.values()]
+        self._own: list[Any] = [rng.adapter(one) for one in found if id(one) not in known]
 
     def take(self) -> dict[str, Any]:
         """Return the state as it is now."""

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ for needed in ("torch", "accelerate"):
 
 import numpy as np  # noqa: E402 - after the skip
 import torch  # noqa: E402 - after the skip
-from torch.utils.data import DataLoader, Sampler  # noqa: E402 - after the skip
+from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset  # noqa: E402 - after the skip
 
 from .accelerate_loops import Loop, Numbers, lived  # noqa: E402 - after the skip
 
@@ -68,10 +69,38 @@ class Drawn(Sampler[int]):
         yield from self.draws.permutation(self.length).tolist()
 
 
+class Transformed(Numbers):
+    """Numbers that an object of a program's own changes."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.transform = SimpleNamespace(draws=np.random.default_rng(4))
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return one."""
+        return super().__getitem__(index) + float(self.transform.draws.random())
+
+
+def noise_with(seed: int) -> Callable[[list[torch.Tensor]], torch.Tensor]:
+    """Return a function that makes a batch with noise of a generator that it closes over."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def collate(samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(samples) + torch.rand((), generator=generator)
+
+    return collate
+
+
 PARTS: dict[str, Any] = {
     "collate_fn": lambda: DataLoader(Numbers(20), batch_size=4, shuffle=True, collate_fn=Masked()),
     "dataset": lambda: DataLoader(Noisy(20), batch_size=4, shuffle=True),
     "sampler": lambda: DataLoader(Numbers(20), batch_size=4, sampler=Drawn(20)),
+    "dataset in a subset": lambda: DataLoader(Subset(Noisy(24), range(2, 22)), batch_size=4, shuffle=True),
+    "datasets one after the other": lambda: DataLoader(
+        ConcatDataset([Noisy(8), Noisy(12)]), batch_size=4, shuffle=True
+    ),
+    "transformation": lambda: DataLoader(Transformed(20), batch_size=4, shuffle=True),
+    "closure": lambda: DataLoader(Numbers(20), batch_size=4, shuffle=True, collate_fn=noise_with(3)),
 }
 
 

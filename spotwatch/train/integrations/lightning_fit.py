@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from spotwatch.errors import RunTaken
 from spotwatch.train.checkpointer import FINISHED, Checkpointer
-from spotwatch.train.integrations import lightning_early, lightning_state, lightning_values
+from spotwatch.train.integrations import lightning_early, lightning_files, lightning_state, lightning_values
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_hooks import Hooks
@@ -119,7 +119,7 @@ class Fit:
             log.warning("ckpt_path=%r is passed over: the run goes on from step %d", path, self._step)
         self._chance = rng.capture()
         trainer.num_sanity_val_steps = 0
-        lightning_state.warn_of_missing_files(trainer)
+        lightning_files.warn_of_missing(trainer)
         # It may be that nothing is left to do, and then they are looked at after fit.
         state.switches.restore_model(self._resumed["switches"])
         state.switches.restore_numbers(self._resumed["switches"], self._resumed["values"]["metrics"])

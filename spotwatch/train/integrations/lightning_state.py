@@ -13,11 +13,10 @@ import importlib
 import logging
 import time
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from spotwatch.errors import ConfigError
-from spotwatch.train.integrations import lightning_ddp, lightning_values
+from spotwatch.train.integrations import lightning_ddp, lightning_files, lightning_values
 from spotwatch.train.integrations.lightning_loader import Source
 from spotwatch.train.integrations.lightning_switches import Switches
 from spotwatch.train.state import encoding, rng
@@ -85,6 +84,7 @@ class TrainerState:
             connector.restore_datamodule()
             if "state_dict" in checkpoint:
                 connector.restore_model()
+            checkpoint["callbacks"] = lightning_files.find_again(trainer, checkpoint.get("callbacks", {}))
             connector.restore_callbacks()
             for callback in trainer.callbacks:
                 if _is_a(callback, "BaseFinetuning"):
@@ -211,20 +211,6 @@ def stand_before_evaluation(trainer: Any) -> None:
 def _end_epoch_as_others(trainer: Any) -> None:
     # An epoch that was restarted steps no ReduceLROnPlateau at its end: Lightning lacks the metrics, not we.
     trainer.fit_loop._restarting = False
-
-
-def warn_of_missing_files(trainer: Any) -> None:
-    """Say that files which ModelCheckpoint remembers are not here."""
-    for one in trainer.checkpoint_callbacks:
-        paths = {getattr(one, "best_model_path", ""), getattr(one, "last_model_path", "")}
-        paths |= set(getattr(one, "best_k_models", ()))
-        missing = sorted(path for path in paths if path and "://" not in path and not Path(path).exists())
-        if missing:
-            log.warning(
-                "%s remembers %s, which was written on another machine and is not here: give it a dirpath "
-                "that outlives the machine, or ckpt_path='best' will not find it",
-                *(type(one).__name__, ", ".join(missing)),
-            )
 
 
 def begin_workers_again(trainer: Any, evaluated: list[bool]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -20,6 +21,22 @@ def switching(pl: Any, case: dict[str, Any]) -> list[Any]:
 def csv(pl: Any, case: dict[str, Any], store: str) -> list[Any]:
     """Return a logger that begins anew in each life, if the case asks for it."""
     return [pl.loggers.CSVLogger(f"{store}-csv", version=case["csv"])] if "csv" in case else []
+
+
+def kept(trainer: Any) -> dict[str, Any]:
+    """Return what those that save checkpoints remember of them."""
+    ours = trainer.checkpoint_callbacks
+    return {
+        "saved": [one._last_global_step_saved for one in ours],
+        "kept": [
+            {
+                "best": [Path(one.best_model_path).name, str(one.best_model_score)],
+                "worst": [Path(one.kth_best_model_path).name, str(one.kth_value)],
+                "all": {Path(path).name: str(score) for path, score in one.best_k_models.items()},
+            }
+            for one in ours
+        ],
+    }
 
 
 def _finetuning(pl: Any) -> Any:

@@ -34,7 +34,7 @@ from spotwatch.train import Checkpointer
 from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
-from tests.train.integrations.workers.lightning_callbacks import csv, switching
+from tests.train.integrations.workers.lightning_callbacks import csv, kept, switching
 from tests.train.integrations.workers.lightning_data import Noisy, Stream, loader
 from tests.train.integrations.workers.lightning_estimates import asking, schedule
 from tests.train.integrations.workers.lightning_metrics import More
@@ -274,7 +274,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
         say_quietly(exit_code=ck.exit_code, status=str(trainer.state.status), life=case["life"])
         say_quietly(
             last={name: float(value).hex() for name, value in trainer.callback_metrics.items()},
-            saved=[one._last_global_step_saved for one in trainer.checkpoint_callbacks],
+            **kept(trainer),
         )
     if case.get("raises_after"):
         raise SystemExit(ck.exit_code)

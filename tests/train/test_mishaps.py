@@ -216,6 +216,14 @@ def test_an_exit_that_fails_leaves_nothing_held(make: Make, daemon: Daemon, tmp_
     assert claim.released == "failed"
 
 
+@pytest.mark.parametrize(("name", "what"), [("counter", "is tracked already"), ("a/b", "contains a slash")])
+def test_a_name_that_cannot_be_tracked_is_refused(make: Make, name: str, what: str) -> None:
+    """The message names it, and says which of both faults it is."""
+    ck, _ = make()
+    with pytest.raises(ConfigError, match=f"track: .*'{name}' {what}"):
+        ck.track(**{name: Counter()})
+
+
 def test_what_is_tracked_too_late_is_refused(make: Make) -> None:
     """It would be saved, but was not restored: the run would begin anew in part."""
     ck, counter = make(every_steps=1)

@@ -86,7 +86,14 @@ class SpotwatchRun:
         self._prepared = Prepared(self._accelerator, rereads=self._rereads)
         self._evaluations = Evaluations(self._prepared.positions, self._prepared.stepped)
         self._gradients = Gradients(self._accelerator, self._prepared.optimizers, self._prepared.course)
-        self._ck.track(accelerate=_Progress(self), **self._prepared.objects)
+        try:
+            self._ck.track(accelerate=_Progress(self))
+        except ConfigError as error:
+            raise ConfigError(
+                "this Checkpointer has another SpotwatchRun already, or was resumed: make a new one for "
+                "each, in the function that find_executable_batch_size calls again, and do not resume it"
+            ) from error
+        self._ck.track(**self._prepared.objects)
         try:
             self._ck.resume()
         except SystemExit:

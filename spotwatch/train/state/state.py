@@ -70,8 +70,13 @@ class State:
             if thing is None:
                 continue
             thing = unwrapped(thing)  # noqa: PLW2901 - from here on it is the model that is meant
-            if name in self._objects or "/" in name:
-                problems.append(f"track: the name {name!r} is taken or contains a slash")
+            if "/" in name:
+                problems.append(f"track: the name {name!r} contains a slash; leave it out")
+            elif name in self._objects:
+                problems.append(
+                    f"track: {name!r} is tracked already; give the second another name, or another training "
+                    f"a Checkpointer of its own"
+                )
             elif isinstance(thing, type):
                 # Its state_dict is there, and fails only once a save calls it.
                 problems.append(f"track: {name} is the class {thing.__qualname__}, not an object of it")

@@ -250,3 +250,21 @@ def test_an_evaluation_of_uneven_length_is_refused(tmp_path: Path, environ: dict
         with pytest.raises(ConfigError, match="even_batches=True"):
             next(run.evaluate(uneven))
         run._accelerator = program.accelerator
+
+
+def test_a_checkpointer_that_is_given_to_a_second_run_is_refused(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """So does find_executable_batch_size, if it is made outside of the function that is called again."""
+    program = Program(tmp_path, environ)
+    with pytest.raises(MemoryError), SpotwatchRun(program.ck, program.accelerator):
+        raise MemoryError
+    program.accelerator.free_memory()
+    program.accelerator.prepare(
+        torch.nn.Linear(2, 1), DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
+    )
+    with (
+        pytest.raises(ConfigError, match=r"^this Checkpointer has another .*make a new one for each"),
+        SpotwatchRun(program.ck, program.accelerator),
+    ):
+        pass

@@ -123,3 +123,74 @@ def test_a_stream_that_has_become_shorter_says_so(workers: int) -> None:
     _, saved = Life(make(20)).read(5)
     with pytest.raises(StoreError, match=r"loader does not fit .*ended after 3 batches, and 5 were taken"):
         Life(make(6), saved)
+
+
+def shuffled(epoch: int = 0) -> Any:
+    """Return a stream of `datasets` of twenty samples in a buffer of five."""
+    datasets = pytest.importorskip("datasets")
+    stream = datasets.Dataset.from_dict({"n": list(range(20))}).to_iterable_dataset(num_shards=2)
+    stream = stream.shuffle(seed=3, buffer_size=5).map(_same).with_format("torch")
+    stream.set_epoch(epoch)
+    return stream
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+def _numbers(rows: list[Any]) -> Any:
+    return torch.stack([row["n"] for row in rows])
+
+
+# An epoch has ten batches.
+@pytest.mark.parametrize("counts", [(3, 2, 1, 4), (10, 4), (1, 9, 7)], ids=str)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shuffled_stream_goes_on_with_what_its_buffer_held(workers: int, counts: tuple[int, ...]) -> None:
+    """Its state leaves that out: going by it, these samples never came. The epoch is that of the save."""
+
+    def make(stream: Any) -> Any:
+        return stateful.StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=_numbers)
+
+    whole, _ = Life(make(shuffled(1))).read(sum(counts))
+    had, saved = [], None
+    for count in counts:
+        # As in a program that tells the epoch only when it begins one.
+        batches, saved = Life(make(shuffled(0 if saved else 1)), saved).read(count)
+        had += batches
+    assert had == whole
+    assert sorted(number for batch in had[:10] for number in batch) == list(range(20))
+
+
+class Around(Known):
+    """A stream with a state of its own around a shuffled one."""
+
+    def __init__(self) -> None:
+        super().__init__(20)
+        self.dataset = shuffled()
+
+
+def test_a_state_around_a_shuffled_stream_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """What that holds is the program's own; nothing is read again behind its back."""
+    _, saved = Life(stateful.StatefulDataLoader(Around(), 2)).read(3)
+    assert not caplog.records
+    batches, _ = Life(stateful.StatefulDataLoader(Around(), 2), saved).read(1)
+    assert batches == [[6, 7]]
+    (told,) = [record for record in caplog.records if "shuffle buffer" in record.message]
+    assert (told.levelname, told.message.partition(" a")[0]) == ("WARNING", "a Around")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("count", "is_empty"), [(4, False), (5, True), (6, False)])
+def test_a_first_pass_that_is_empty_is_told(
+    count: int, is_empty: bool, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that counts epochs by the step would take it for the next epoch, and lose one."""
+
+    def make() -> Any:
+        return stateful.StatefulDataLoader(list(range(10)), 2, num_workers=workers)
+
+    _, saved = Life(make()).read(count)
+    again = make()
+    Life(again, saved)
+    assert ("first pass over this StatefulDataLoader is empty" in caplog.text) == is_empty
+    assert (list(again) == []) == is_empty

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.accelerate_chance import Chance
 from spotwatch.train.integrations.accelerate_shape import dataset_of, processes
 from spotwatch.train.shield import worker_init
+from spotwatch.train.state.stateful_loader import has_shuffle_buffer
 
 log = logging.getLogger("spotwatch.train")
 
@@ -106,7 +107,7 @@ def begin_alike(loader: Any, base: Any, name: str) -> None:
 
 def goes_by_state(base: Any) -> bool:
     """Tell whether torchdata's state of a loader is all that its next sample depends on."""
-    return not any(type(one).__name__ == "BufferShuffledExamplesIterable" for one in _inside(base.dataset))
+    return not has_shuffle_buffer(base.dataset)
 
 
 def skipped(
@@ -149,17 +150,6 @@ def _let_workers_end(base: Any, name: str) -> None:
     log.warning("%s: persistent_workers is switched off, so that its epochs begin alike in each life", name)
     base.__dict__["persistent_workers"] = False  # a loader forbids it to others
     base._iterator = None  # noqa: SLF001 - it holds the workers of passes before the run
-
-
-def _inside(dataset: Any) -> Iterable[Any]:
-    """Yield what a stream of `datasets` reads from, and what that reads from."""
-    waiting = [dataset]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        for name in ("dataset", "_ex_iterable", "ex_iterable", "ex_iterables"):
-            inner = vars(one).get(name) if hasattr(one, "__dict__") else None
-            waiting += inner if isinstance(inner, list) else [] if inner is None else [inner]
 
 
 def _make_stateful_exact(base: Any, loader: Any) -> None:

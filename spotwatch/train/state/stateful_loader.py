@@ -3,7 +3,8 @@
 
 Of a stream without a state, its state says only how many batches were taken. torchdata 0.11 reads so many
 again, but counts them twice: the next resume within that epoch left batches out. So they are read and counted
-here. It saves nothing. Importing it does not import torch.
+here. So are those of a stream of `datasets` with a shuffle buffer: its state leaves out what the buffer
+holds, which would never come. It saves nothing. Importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -30,20 +31,33 @@ def only_counts(state: object) -> bool:
     return any(only_counts(one) for one in state.values())
 
 
+def has_shuffle_buffer(dataset: Any) -> bool:
+    """Tell whether a stream of `datasets` is shuffled somewhere on its way: its state is not all it needs."""
+    return any(type(one).__name__ == "BufferShuffledExamplesIterable" for one in _inside(dataset))
+
+
 def load(loader: Any, state: Any) -> None:
     """Let a StatefulDataLoader go on where `state` was taken.
 
-    Its pass is begun here, with what that draws from the global random state.
+    Its pass is begun here, with what that draws from the global random state. Where nothing is left of its
+    epoch, the log says so.
 
     Raises:
         ValueError: its stream ends before that place.
     """
-    taken, state = _begun(state) if only_counts(state) else (0, state)
-    loader.load_state_dict(state)
+    taken, begun = _begun(state)
+    _warn_of_empty(loader, state, taken)
+    if taken and _is_shuffled(loader):
+        begun, epochs = _from_the_first(begun)
+        if epochs:
+            loader.dataset.set_epoch(max(epochs))  # a worker that has given nothing yet does not know it
+    elif not only_counts(state):
+        taken, begun = 0, state
+    loader.load_state_dict(begun)
     loader.state_dict()  # makes the iterator, which the next `for` is given
     if not taken:
         return
-    log.info("a stream without state_dict: reads %d batches again, to go on after them", taken)
+    log.info("a stream without state_dict, or shuffled: reads %d batches again, to go on after them", taken)
     batches: Iterator[Any] = loader._iterator  # noqa: SLF001 - the next `for` would not be given what `iter` is
     for number in range(taken):
         if next(batches, batches) is batches:
@@ -53,8 +67,10 @@ def load(loader: Any, state: Any) -> None:
             )
 
 
-def _begun(state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _begun(state: Any) -> tuple[int, Any]:
     """Return how many batches were taken, and the state with which that pass began."""
+    if not isinstance(state, dict):
+        return 0, state
     if "_num_yielded" in state:
         return state["_num_yielded"], state | {"_num_yielded": 0}
     if "_snapshot" not in state:
@@ -64,3 +80,59 @@ def _begun(state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     first = snapshot | {"_snapshot_step": 0, "_last_yielded_worker_id": last}
     taken = snapshot["_snapshot_step"] + state["_steps_since_snapshot"]
     return taken, state | {"_snapshot": first, "_steps_since_snapshot": 0}
+
+
+def _is_shuffled(loader: Any) -> bool:
+    """Tell whether to read again because of a shuffle buffer; warn of one that is inside something."""
+    dataset = getattr(loader, "dataset", None)
+    if not has_shuffle_buffer(dataset):
+        return False
+    if type(dataset).__module__.partition(".")[0] == "datasets":
+        return True
+    if hasattr(dataset, "state_dict"):
+        log.warning(
+            "a %s around a shuffled stream: what lay in the shuffle buffer is passed over, for no state "
+            "holds it; without a state_dict of its own, it is read again up to there",
+            type(dataset).__qualname__,
+        )
+    return False
+
+
+def _from_the_first(state: Any) -> tuple[Any, list[int]]:
+    """Return a state without where the stream was, and the epochs that its parts were in."""
+    if not isinstance(state, dict):
+        return state, []
+    fetcher = state.get("fetcher_state")
+    if isinstance(fetcher, dict):
+        place = state.get("dataset_state") or {}  # of an older `datasets`
+        fetcher = fetcher | {"dataset_iter_state": None, "fetcher_ended": False}
+        begun = state | {"dataset_state": None, "fetcher_state": fetcher}
+        return begun, [place["epoch"]] if "epoch" in place else []
+    parts = {name: _from_the_first(value) for name, value in state.items()}
+    epochs = [epoch for _, found in parts.values() for epoch in found]
+    return {name: part for name, (part, _) in parts.items()}, epochs
+
+
+def _warn_of_empty(loader: Any, state: Any, taken: int) -> None:
+    try:
+        whole = len(loader)
+    except TypeError:  # a stream
+        return
+    if 0 < whole <= taken and not state.get("_iterator_finished"):
+        log.warning(
+            "the first pass over this StatefulDataLoader is empty: all %d batches of its epoch were taken "
+            "when the run was saved. Count epochs so that this pass is of that epoch: "
+            "`for epoch in range(max(step - 1, 0) // len(loader), epochs)`",
+            whole,
+        )
+
+
+def _inside(dataset: Any) -> Iterator[Any]:
+    """Yield what a stream of `datasets` reads from, and what that reads from."""
+    waiting = [dataset]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for name in ("dataset", "_ex_iterable", "ex_iterable", "ex_iterables"):
+            inner = vars(one).get(name) if hasattr(one, "__dict__") else None
+            waiting += inner if isinstance(inner, list) else [] if inner is None else [inner]

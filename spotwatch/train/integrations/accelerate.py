@@ -24,6 +24,7 @@ from spotwatch.train.integrations.accelerate_passes import Course
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.loop import Health
+from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
 
@@ -103,6 +104,8 @@ class SpotwatchRun:
         self._ck.__enter__()
         self._is_misnumbered = any(position.taken for position in self._prepared.positions)
         self._gradients.watch()
+        if self.steps:
+            self._prepared.course.chance = rng.capture()
         return self
 
     def step(self, *, healthy: Health = True) -> bool:
@@ -181,6 +184,7 @@ class SpotwatchRun:
         is_due = self.evaluates_first or (self.steps > self.evaluated_at and self.steps % every_steps == 0)
         if is_due:
             self.evaluated_at = self.steps
+            self._take_up()
             self.evaluates_first = False
         return is_due
 
@@ -202,6 +206,8 @@ class SpotwatchRun:
             )
         if self._prepared is None:
             raise ConfigError("evaluate() outside of `with SpotwatchRun(...) as run`")
+        if self.evaluates_first:
+            self._take_up()
         evaluations = self._evaluations
         iterator = evaluations.begin(batches)
         try:
@@ -244,6 +250,10 @@ class SpotwatchRun:
             self._accelerator.end_training()
             raise SystemExit(code) from None
         return True
+
+    def _take_up(self) -> None:
+        if self._prepared is not None:
+            self._prepared.course.take_up()
 
     def _break_off(self) -> int:
         """Save the state of before the evaluation, on all processes, and return how the run is to end."""

@@ -169,10 +169,12 @@ class Position:
         if not is_first and self._awaited != self._course.ends:
             # `zip` has made the first iterator and dropped it, as a loader before this one had ended.
             pending = None
+        chance = self._course.take_up() if pending else None
         if pending and pending["taken"]["all"]:
             self._end_again()
             return
         mine = self._begin(pending)
+        mine.course_chance = chance
         try:
             for batch in batches:
                 if mine is not self._pass:
@@ -241,6 +243,7 @@ class Position:
             self.luck.manual_seed(0)
             return
         self._await(comes_again)
+        self._course.chance = mine.course_chance
         self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
         if mine.chance is not None:
             self._chance.put(mine.chance)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spotwatch.train.integrations.accelerate_chance import Chance
+from spotwatch.train.state import rng
 
 
 @dataclass(slots=True)
@@ -25,6 +26,15 @@ class Course:
     backwards: int = 0
     is_asked: bool = False
     """Whether the program has asked a loader which epoch it is in."""
+    chance: dict[str, Any] | None = None
+    """The random state that this life goes on with, until the loop comes to what goes on."""
+
+    def take_up(self) -> dict[str, Any] | None:
+        """Let chance be as it was saved: what a life draws before that, the uninterrupted run does not."""
+        chance, self.chance = self.chance, None
+        if chance is not None and not self.steps:
+            rng.restore(chance)
+        return chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class Pass:
     """The random states that it was taken up with."""
     chance: dict[str, Any] | None = None
     """The random state of the loop as it was taken up."""
+    course_chance: dict[str, Any] | None = None
+    """That of the course, if it was put back for this pass."""
     begin: dict[str, Any] | None = None
     """What its order depends on, as the epoch began."""
     batches: int = 0

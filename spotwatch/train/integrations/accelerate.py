@@ -288,11 +288,15 @@ class _Progress:
         """
         if self._run._gradients.are_in_hand and not self._run._is_over:  # noqa: SLF001 - likewise
             raise ConfigError("a save inside gradient accumulation would lose gradients: call run.step()")
+        batches = self._accelerator.step
+        if not self._accelerator.sync_gradients:
+            # The loop was left within accumulation: the next life takes these batches once more.
+            batches -= batches % self._accelerator.gradient_accumulation_steps
         return {
             "steps": self._run.steps,
             "evaluates_first": self._run.evaluates_first,
             "evaluated_at": self._run.evaluated_at,
-            "batches": self._accelerator.step,
+            "batches": batches,
             "batches_a_step": self._accelerator.gradient_accumulation_steps,
             "save_iteration": self._accelerator.save_iteration,
         }

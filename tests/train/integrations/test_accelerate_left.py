@@ -16,7 +16,10 @@ for needed in ("torch", "accelerate"):
 import torch  # noqa: E402 - after the skip
 from torch.utils.data import DataLoader  # noqa: E402 - after the skip
 
+from spotwatch.train.integrations.accelerate import SpotwatchRun  # noqa: E402 - after the skip
+
 from .accelerate_loops import Loop, Numbers, lived  # noqa: E402 - after the skip
+from .accelerate_world import Program, forget  # noqa: E402 - after the skip
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("handlers_come_back", "only_accelerator")]
 
@@ -186,3 +189,23 @@ def test_an_evaluation_after_a_pass_that_was_left_has_moved_on(
         return rows
 
     assert trained(told_at) == trained()
+
+
+def test_a_loop_that_was_left_within_accumulation_begins_that_step_anew(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Its gradients are in no save, so no step is made of what is left of its batches."""
+
+    def live(leaves_after: int) -> int:
+        forget()
+        program = Program(tmp_path, environ, length=12, gradient_accumulation_steps=2)
+        with SpotwatchRun(program.ck, program.accelerator) as run:
+            for number, (batch,) in enumerate(program.loader, start=1):
+                program.train(batch)
+                run.step()
+                if number == leaves_after:
+                    break
+        return run.steps
+
+    assert live(3) == 1
+    assert live(0) == 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,11 +23,18 @@ from spotwatch.train.integrations.accelerate_loop import look_at_loop
 from spotwatch.train.integrations.accelerate_naming import number_on
 from spotwatch.train.integrations.accelerate_passes import Course
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
+from spotwatch.train.integrations.accelerate_waiting import said_if_long
 from spotwatch.train.integrations.versions import require
 from spotwatch.train.loop import Health
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
+
+_LONG_SECONDS = 60.0
+_ALONE = (
+    "an evaluation waits for the other processes: run.evaluate is for all of them together; under "
+    "`if accelerator.is_main_process` go through the loader itself, `for batch in loader`"
+)
 
 
 class _Broken(SystemExit):
@@ -211,8 +219,9 @@ class SpotwatchRun:
         evaluations = self._evaluations
         iterator = evaluations.begin(batches)
         try:
-            for batch in iterator:
-                if not self._gradients.are_in_hand and self._is_told():
+            for number, batch in enumerate(iterator):
+                evaluations.has_batch(iterator)
+                if not self._gradients.are_in_hand and self._is_told(is_first=number == 0):
                     evaluations.is_broken = True
                     raise _Broken
                 yield batch
@@ -265,12 +274,14 @@ class SpotwatchRun:
         # Withdrawn just now, a stop leaves a run that is saved, and not over.
         return DURABLE if self._ck.exit_code == FINISHED else self._ck.exit_code
 
-    def _is_told(self) -> bool:
+    def _is_told(self, *, is_first: bool) -> bool:
         told = self._ck.poll()
         if self._accelerator.num_processes == 1:
             return told
         flag = torch.tensor(int(told), device=self._accelerator.device)
-        return bool(self._accelerator.reduce(flag, reduction="sum").item())
+        # Once all have come to it they stay together.
+        with said_if_long(_LONG_SECONDS, _ALONE) if is_first else nullcontext():
+            return bool(self._accelerator.reduce(flag, reduction="sum").item())
 
 
 class _Progress:

@@ -7,10 +7,10 @@ Whether one is broken off, and how the run ends then, is in `accelerate`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState
 
 from spotwatch.train.integrations.accelerate_kept import Kept
 from spotwatch.train.integrations.accelerate_loaders import Position
@@ -22,19 +22,22 @@ from spotwatch.train.state import rng
 class _Open:
     """An evaluation that is not over."""
 
-    batches: Iterable[Any]
     iterator: Iterator[Any]
     epochs: list[int]
     """How many passes each prepared loader had made as it began."""
+    before: list[Any]
+    """The loaders that Accelerate was in then."""
+    entered: list[Any] = field(default_factory=list)
+    """Those that it has begun, inside `tqdm` too."""
 
     def leave(self) -> None:
         """End it where it is."""
         close = getattr(self.iterator, "close", None)
         if close is not None:
             close()
-        if isinstance(self.batches, DataLoaderStateMixin):
+        for loader in self.entered:
             # Accelerate does so at the end of a pass only; held active, it hides training's last batch.
-            self.batches.end()
+            loader.end()
 
 
 class Evaluations:
@@ -67,10 +70,17 @@ class Evaluations:
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)
         epochs = [epoch_of(position.loader) for position in self._positions]
-        self._open.append(_Open(batches, iterator, epochs))
+        self._open.append(_Open(iterator, epochs, _active()))
         for position, mark in zip(self._positions, self._marks, strict=True):
             position.freeze(mark)
         return iterator
+
+    def has_batch(self, iterator: Iterator[Any]) -> None:
+        """Note which loaders this one is in, as it has given a batch."""
+        for one in self._open:
+            if one.iterator is iterator:
+                new = (loader for loader in _active() if all(loader is not known for known in one.before))
+                one.entered[:] = new
 
     def goes_on(self, iterator: Iterator[Any]) -> bool:
         """Tell whether this one is not over."""
@@ -115,3 +125,8 @@ class Evaluations:
     def _thaw(self) -> None:
         for position in self._positions:
             position.freeze(None)
+
+
+def _active() -> list[Any]:
+    """Return the loaders that Accelerate is in."""
+    return [loader for loader in GradientState().dataloader_references if loader is not None]

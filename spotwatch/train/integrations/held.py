@@ -30,12 +30,12 @@ class Holdings:
 
     Args:
         loader: as Accelerate has prepared it, torch's or a program's; nothing of it has been read yet.
-        evaluated: the datasets of evaluations.
+        others: what else is looked at, by name, as the datasets of evaluations.
     """
 
-    def __init__(self, loader: Any, evaluated: Any) -> None:
+    def __init__(self, loader: Any, **others: Any) -> None:
         loader = getattr(loader, "base_dataloader", loader)
-        self._roots = {name: getattr(loader, name, None) for name in _PARTS} | {"evaluated": evaluated}
+        self._roots = {name: getattr(loader, name, None) for name in _PARTS} | others
         self._reached = reach(self._roots)
         if not getattr(loader, "num_workers", 0):
             for owner in self._reached.owners.values():
@@ -45,6 +45,16 @@ class Holdings:
         self._there = self._reached.generators.keys()
         self._told: set[str] = set()
         self._readers: dict[str, tuple[Any, str, Callable[[], Any]]] = {}
+
+    @property
+    def owners(self) -> dict[str, Any]:
+        """The objects that were looked into last, by where they are."""
+        return self._reached.owners
+
+    @property
+    def generators(self) -> dict[str, Any]:
+        """The generators that were found last, by where they are."""
+        return {path: slot.now() for path, slot in self._reached.generators.items()}
 
     def read(self, *, looks: bool = True) -> Held:
         """Return the state of all generators, and the numbers that are others than at first.
@@ -70,6 +80,12 @@ class Holdings:
             if type(value) is type(first) and value != first:
                 numbers[path] = value
         return {"generators": generators, "numbers": numbers}
+
+    def filled(self, *helds: Held) -> list[Held]:
+        """Return each with all numbers that have moved in one of them: other lives may begin with others."""
+        moved = {path for held in helds for path in held["numbers"]}
+        first = {path: self._first[path] for path in moved if path in self._first}
+        return [held | {"numbers": first | held["numbers"]} for held in helds]
 
     def put(self, held: Held) -> None:
         """Make it so again; a generator that was not there yet is taken away, and will be made again."""

@@ -1,68 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the order of a Lightning loader may come from: generators, its own and everyone's, and sampler epochs.
+"""What the order and the samples of a Lightning loader come from: chance, own and everyone's, and counts.
 
 It neither saves nor knows where in its epoch a loader is.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spotwatch.train.integrations import held
+from spotwatch.train.integrations.held import Held, Holdings
 from spotwatch.train.state import rng
 
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """All that the order of a loader may come from, at one moment."""
+    """All that a loader draws from and counts, at one moment."""
 
     everywhere: dict[str, Any] | None
     """The global generators; None: not these."""
-    generators: list[Any]
-    epochs: list[int]
-
-    @classmethod
-    def now(cls, loader: object) -> Chance:
-        """Return all of it as it is."""
-        return replace(cls.of(loader), everywhere=rng.capture())
-
-    @classmethod
-    def of(cls, loader: object) -> Chance:
-        """Return what is the loader's own."""
-        generators = [generator.get_state() for generator in _generators(loader)]
-        return cls(None, generators, [sampler.epoch for sampler in _samplers_with_epochs(loader)])
-
-    def fits(self, loader: object) -> bool:
-        """Tell whether the loader has as many generators and samplers."""
-        own = Chance.of(loader)
-        return (len(own.generators), len(own.epochs)) == (len(self.generators), len(self.epochs))
-
-    def put_back(self, loader: object, *, everywhere: bool = True) -> None:
-        """Let the loader draw from it; `everywhere`: and all else that draws from the global generators."""
-        if everywhere and self.everywhere is not None:
-            rng.restore(self.everywhere)
-        for generator, state in zip(_generators(loader), self.generators, strict=True):
-            generator.set_state(state)
-        for sampler, epoch in zip(_samplers_with_epochs(loader), self.epochs, strict=True):
-            sampler.set_epoch(epoch)
+    held: Held
+    epochs: dict[str, int]
+    """What samplers and datasets were told by `set_epoch`, by where they are."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as values that can be saved."""
-        return {"everywhere": self.everywhere, "generators": self.generators, "epochs": self.epochs}
+        return {"everywhere": self.everywhere, "held": held.plain(self.held), "epochs": self.epochs}
 
 
-def _samplers(loader: Any) -> list[Any]:
-    batches = getattr(loader, "batch_sampler", None)
-    found = [getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
-    return [one for n, one in enumerate(found) if one is not None and one not in found[:n]]
+class Draws:
+    """Reads and puts back what one loader draws from and counts.
 
+    Args:
+        loader: any that Lightning iterates over; of one that says by itself where it is, or is a DataLoader,
+            only the parts are looked into.
+    """
 
-def _generators(loader: Any) -> list[Any]:
-    """Return the torch generators that the loader draws from, each once."""
-    owners = [loader, *_samplers(loader)]
-    found = [getattr(owner, "generator", None) for owner in owners]
-    return [one for n, one in enumerate(found) if hasattr(one, "get_state") and one not in found[:n]]
+    def __init__(self, loader: Any) -> None:
+        is_known = isinstance(loader, sys.modules["torch"].utils.data.DataLoader)
+        is_own = not is_known and not hasattr(loader, "load_state_dict")
+        self._holdings = Holdings(loader, **({"itself": loader} if is_own else {}))
 
+    def now(self, *, looks: bool = True) -> Chance:
+        """Return all of it as it is.
 
-def _samplers_with_epochs(loader: Any) -> list[Any]:
-    return [one for one in _samplers(loader) if hasattr(one, "set_epoch") and type(one.epoch) is int]
+        Args:
+            looks: for generators and counts that came to be lately, which takes some hundred microseconds.
+        """
+        return replace(self.own(looks=looks), everywhere=rng.capture())
+
+    def own(self, *, looks: bool = True) -> Chance:
+        """Return what is the loader's own."""
+        holds = self._holdings.read(looks=looks)
+        return Chance(None, holds, {path: one.epoch for path, one in self._told().items()})
+
+    def generators(self) -> list[Any]:
+        """Return the generators that were there when it was read last."""
+        return list(self._holdings.generators.values())
+
+    def put_back(self, chance: Chance, *, everywhere: bool = True, but: Collection[int] = ()) -> None:
+        """Let the loader draw from it, and count on.
+
+        Args:
+            chance: of this loader, or of its like in an earlier life.
+            everywhere: and all else that draws from the global generators.
+            but: the `id` of generators that stay as they are.
+        """
+        if everywhere and chance.everywhere is not None:
+            rng.restore(chance.everywhere)
+        told = self._told()
+        for path, epoch in chance.epochs.items():
+            if path in told:
+                told[path].set_epoch(epoch)
+        # What a program's own sampler has counted since it was told is among these.
+        mine = self._holdings.generators
+        kept = {p: s for p, s in chance.held["generators"].items() if id(mine.get(p)) not in but}
+        self._holdings.put(chance.held | {"generators": kept})
+
+    def filled(self, *chances: Chance) -> list[Chance]:
+        """Return each with all that was counted in one of them."""
+        helds = self._holdings.filled(*(one.held for one in chances))
+        return [replace(one, held=holds) for one, holds in zip(chances, helds, strict=True)]
+
+    def _told(self) -> dict[str, Any]:
+        owners = self._holdings.owners.items()
+        return {
+            path: one
+            for path, one in owners
+            if hasattr(one, "set_epoch") and type(getattr(one, "epoch", None)) is int
+        }

@@ -86,7 +86,7 @@ class Before:
         loop._logged_outputs = []
         loop._has_run = self._has_run
         loop.batch_progress.load_state_dict(self._progress)
-        lightning_values.restore_validation(trainer, self._validation)
+        lightning_values.restore_validation(trainer, self._validation, is_undone=True)
         lightning_values.restore_metrics(module, self._metrics)
         connector = trainer._logger_connector
         connector._logged_metrics = self._logged["logged"]

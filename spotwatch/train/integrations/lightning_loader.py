@@ -16,10 +16,14 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.lengths import length_of
-from spotwatch.train.integrations.lightning_chance import Chance
+from spotwatch.train.integrations.lightning_chance import Chance, Draws
+from spotwatch.train.integrations.lightning_replay import Replay
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
 from spotwatch.train.state.stateful_loader import only_counts
+
+_LOOKS = 2
+"""How often in an epoch generators are looked for that were made with a batch, most likely its first."""
 
 
 def shield(loader: Any) -> None:
@@ -60,6 +64,9 @@ class Source:
         {
             "loader",
             "_combined",
+            "_draws",
+            "_replay",
+            "_reads_ahead",
             "_iterator_of",
             "_begun",
             "_first",
@@ -75,6 +82,9 @@ class Source:
     def __init__(self, loader: Any, combined: Any) -> None:
         self.loader = loader
         self._combined = combined
+        self._draws = Draws(loader)
+        self._replay = Replay(loader)
+        self._reads_ahead: bool | None = None
         self._iterator_of: Iterator[Any] | None = None
         self._begun: Chance | None = None
         self._first: Chance | None = None
@@ -105,17 +115,18 @@ class Source:
         self._settle()
         resumed, self._resumed = self._resumed, None
         self._is_over, self._before, self._next = False, None, None
+        self._reads_ahead = None
         if resumed is not None and resumed["own"] is not None:
             self._begun, self._first = Chance(**resumed["begun"]), Chance(**resumed["first"])
             self._taken, self._next = resumed["taken"], resumed["chance"]
             self._iterator_of = self._begin_stateful(resumed)
         elif resumed is not None:
-            self._iterator_of, self._next = self._replay(resumed), resumed["chance"]
+            self._iterator_of, self._next = self._begin_replayed(resumed), resumed["chance"]
         else:
             # A loader whose workers live on draws nothing when it begins again.
             self._again = getattr(self.loader, "persistent_workers", False) and self._iterator is not None
-            self._begun, self._first, self._taken = Chance.now(self.loader), None, 0
-            self._iterator_of = iter(self.loader)
+            self._begun, self._first, self._taken = self._draws.now(), None, 0
+            self._iterator_of = self._replay.begin()
         if resumed is not None and resumed["over"]:
             self._iterator_of = self._end_epoch()
         return _Counted(self, self._iterator_of)
@@ -137,14 +148,19 @@ class Source:
         is_over = self._is_over or (self._before is not None and not ahead)
         if before is None:
             self._settle()
-        now = Chance.now(self.loader)
+        taken = self._taken if before is None else self._taken - 1
+        now = self._draws.now()
         begun, first = self._begun or now, self._first or now
+        now, begun, first, chance = self._draws.filled(
+            now, begun, first, now if before is None else before["chance"]
+        )
         return {
             "own": self._own() if before is None else before["own"],
             "is_stateful": self.is_stateful,
             "now": now.to_plain(),
-            "chance": None if before is None else before["chance"],
-            "taken": self._taken if before is None else self._taken - 1,
+            "chance": None if before is None else chance.to_plain(),
+            "taken": taken,
+            "order": self._replay.digests(taken),
             "size": _size(self.loader),
             "over": is_over,
             "begun": begun.to_plain(),
@@ -170,8 +186,6 @@ class Source:
                 f"batches of {state['size'][1]} samples, and this one has {size[0]} of {size[1]}: make it of "
                 f"the same dataset with the same batch_size, or start another run_id"
             )
-        if state["own"] is not None:
-            self.loader.load_state_dict(state["own"])
         self._resumed = state
 
     def begin_epoch(self, state: dict[str, Any]) -> None:
@@ -182,22 +196,28 @@ class Source:
         if isinstance(self.loader, ResumableLoader) and state["own"] is not None:
             self.loader.load_state_dict(state["own"])
 
+    def generators(self) -> list[Any]:
+        """Return the random generators of its own that it draws from."""
+        return self._draws.generators()
+
     def put_back_generators(self, state: dict[str, Any]) -> None:
         """Let the loader's own generators draw what they were about to draw."""
-        Chance(**state["now"]).put_back(self.loader, everywhere=False)
+        self._draws.put_back(Chance(**state["now"]), everywhere=False)
 
     def _go_on(self) -> dict[str, Any] | None:
         """Prepare the next batch; return where the loader is before it, if that may have to be saved."""
         if self._first is None:
             # Only now a loader without workers asks its sampler, which draws.
-            self._first = Chance.now(self.loader)
-        chance, self._next = self._next, None
-        if chance is not None:
-            Chance(**chance).put_back(self.loader)
-        if length_of(self._combined) is not None:
+            self._first = self._draws.now()
+        if self._next is not None:
+            self._draws.put_back(Chance(**self._next))
+            self._next = None
+        if self._reads_ahead is None:
+            self._reads_ahead = length_of(self._combined) is None
+        if not self._reads_ahead:
             return None
         # A copy, for it may be of what the loader goes on to change.
-        return {"own": copy.deepcopy(self._own()), "chance": Chance.now(self.loader).to_plain()}
+        return {"own": copy.deepcopy(self._own()), "chance": self._draws.now(looks=self._taken < _LOOKS)}
 
     def _own(self) -> dict[str, Any] | None:
         state = self.loader.state_dict() if self.is_stateful else None
@@ -222,42 +242,26 @@ class Source:
             self._iterator_of, self._taken = None, 0
             next(iterator, None)
 
-    def _replay(self, state: dict[str, Any]) -> Iterator[Any]:
+    def _begin_replayed(self, state: dict[str, Any]) -> Iterator[Any]:
         self._begun, self._first = Chance(**state["begun"]), Chance(**state["first"])
         self._again, self._taken = state["again"], state["taken"]
-        self._begun.put_back(self.loader)
-        iterator: Any = self._begin_again() if self._again else iter(self.loader)
-        self._first.put_back(self.loader)
-        for _ in range(self._taken):
-            if _yields_by_number(iterator):
-                iterator._next_index()  # noqa: SLF001 - the order without the samples, which are not wanted
-                iterator._num_yielded += 1  # noqa: SLF001 - likewise
-            else:
-                next(iterator)
-        self.put_back_generators(state)
-        batches: Iterator[Any] = iterator
-        return batches
-
-    def _begin_stateful(self, state: dict[str, Any]) -> Iterator[Any]:
-        """Begin one that knows where it is; where its sampler does not, torchdata draws the order again."""
-        if getattr(self.loader, "num_workers", 0) or not hasattr(self.loader, "generator"):
-            Chance(**state["begun"]).put_back(self.loader)
-            iterator: Iterator[Any] = iter(self.loader)
-        else:
-            Chance(**state["first"]).put_back(self.loader)
-            iterator = self._begin_again()
+        self._draws.put_back(self._begun)
+        iterator = self._replay.begin(again=self._again)
+        self._draws.put_back(self._first)
+        self._replay.pass_over(iterator, self._taken, state["order"])
         self.put_back_generators(state)
         return iterator
 
-    def _begin_again(self) -> Iterator[Any]:
-        """Begin as a loader does that has begun before: without the draw of a seed for new workers."""
-        import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
-
-        generator, self.loader.generator = self.loader.generator, torch.Generator()
-        try:
-            return iter(self.loader)
-        finally:
-            self.loader.generator = generator
+    def _begin_stateful(self, state: dict[str, Any]) -> Iterator[Any]:
+        """Begin one that knows where it is; where its sampler does not, torchdata draws the order again."""
+        is_drawn = not getattr(self.loader, "num_workers", 0) and hasattr(self.loader, "generator")
+        self._draws.put_back(Chance(**state["first" if is_drawn else "begun"]))
+        # Only now, for it may hold what was put back.
+        self.loader.load_state_dict(state["own"])
+        iterator = self._replay.begin(again=is_drawn)
+        self._replay.draw_now(iterator)
+        self.put_back_generators(state)
+        return iterator
 
 
 def resume_all(sources: list[Source], states: list[dict[str, Any]]) -> None:
@@ -291,16 +295,6 @@ class _Counted(Iterator[Any]):
         source._taken += 1  # noqa: SLF001 - likewise
         source._before = before  # noqa: SLF001 - likewise
         return batch
-
-
-def _yields_by_number(iterator: Any) -> bool:
-    """Tell whether samples are read here, by number: then they need not be read to be passed over."""
-    return (
-        type(iterator).__name__ == "_SingleProcessDataLoaderIter"
-        and getattr(iterator, "_dataset_kind", None) == 0  # of torch's _DatasetKind: Map
-        and hasattr(iterator, "_next_index")
-        and hasattr(iterator, "_num_yielded")
-    )
 
 
 def _size(loader: Any) -> list[int | None]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from spotwatch.train.integrations.lightning_chance import Chance
+from spotwatch.train.integrations.lightning_chance import Chance, Draws
+from spotwatch.train.integrations.lightning_loader import Source
 
 _META = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
 _FORGOTTEN = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
@@ -40,7 +41,7 @@ def capture(trainer: Any) -> dict[str, Any]:
         },
         "validation": {
             "seen": dict(epoch_loop.val_loop._seen_batches_per_dataloader),
-            "chances": [Chance.of(one).to_plain() for one in _evaluated(trainer)],
+            "chances": [Draws(one).own().to_plain() for one in _evaluated(trainer)],
         },
         "forgotten": {
             one.state_key: {name: getattr(one, name) for name in _FORGOTTEN if hasattr(one, name)}
@@ -80,20 +81,22 @@ def restore_logged(trainer: Any, state: dict[str, Any]) -> None:
             setattr(one, name, value)
 
 
-def restore_validation(trainer: Any, state: dict[str, Any]) -> None:
+def restore_validation(trainer: Any, state: dict[str, Any], *, is_undone: bool = False) -> None:
     """Go on with what evaluations within training log their steps under, and what their loaders draw from.
 
     Args:
         trainer: whose data for it is set up.
         state: `validation` of what `capture` returned.
+        is_undone: nothing was trained since; else what training draws from too has gone on.
     """
     seen = trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader
     seen.clear()
     seen.update(state["seen"])
+    combined = None if is_undone else trainer.fit_loop._combined_loader
+    sources = () if combined is None else (one for one in combined.flattened if isinstance(one, Source))
+    trained = {id(generator) for source in sources for generator in source.generators()}
     for loader, plain in zip(_evaluated(trainer), state["chances"], strict=False):
-        chance = Chance(**plain)
-        if chance.fits(loader):
-            chance.put_back(loader)
+        Draws(loader).put_back(Chance(**plain), but=trained)
 
 
 def restore_metrics(module: Any, state: dict[str, Any]) -> None:

@@ -20,9 +20,14 @@ _MOST_AHEAD = 1024
 
 
 class Order:
-    """A digest of the samples of an epoch, up to each of its last batches."""
+    """A digest of the samples of an epoch, up to each of its last batches.
 
-    def __init__(self) -> None:
+    Args:
+        advice: what to do where they are others.
+    """
+
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
         self._digests: deque[int | None] = deque(maxlen=_MOST_AHEAD)
         self._drawn = 0
 
@@ -32,10 +37,19 @@ class Order:
         self._digests.append(0)
         self._drawn = 0
 
+    @property
+    def drawn(self) -> int:
+        """How many batches the sampler has made, also those that workers are still to read."""
+        return self._drawn
+
     def at(self, number: int) -> int | None:
         """Return the digest of so many batches; None where it is not known."""
         back = self._drawn - number
         return self._digests[-1 - back] if 0 <= back < len(self._digests) else None
+
+    def fits(self, digest: int | None, number: int) -> bool:
+        """Tell whether the first batches, so many, may be those that have this digest."""
+        return digest is None or self.at(number) in (None, digest)
 
     def expect(self, digest: int | None, number: int) -> None:
         """Refuse to go on behind other samples than those that were trained.
@@ -43,13 +57,10 @@ class Order:
         Raises:
             ConfigError: the first batches, so many, have another digest.
         """
-        now = self.at(number)
-        if digest is not None and now is not None and now != digest:
+        if not self.fits(digest, number):
             raise ConfigError(
                 f"the run was stopped within an epoch after {number} batches, and these would be of other "
-                f"samples now: let the seed, data_seed, train_sampling_strategy and the sampler be what they "
-                f"were, and draw nothing in it that differs from life to life; or set ignore_data_skip=True "
-                f"to begin the epoch's data anew"
+                f"samples now: {self._advice}"
             )
 
     def of(self, batches: Any, calls: Callable[[int], None] | None = None) -> Any:
@@ -64,8 +75,9 @@ class Order:
     @contextlib.contextmanager
     def following(self, base: Any) -> Iterator[None]:
         """Follow the sampler of a DataLoader of torch's, if an iterator of it is made in here."""
-        own = vars(base).get("batch_sampler")
-        if own is None or not type(base)._get_iterator.__module__.startswith("torch.utils.data"):  # noqa: SLF001
+        own = getattr(base, "__dict__", {}).get("batch_sampler")
+        begins = getattr(type(base), "_get_iterator", None)
+        if own is None or begins is None or not begins.__module__.startswith("torch.utils.data"):
             yield
             return
         # Which it refuses to have set.
@@ -97,7 +109,11 @@ class _Followed:
         self._order.begin()
         calls = self._calls or _nothing
         calls(0)
-        for number, samples in enumerate(self._batches, start=1):
+        # At once, for there are samplers that draw when they begin.
+        return self._follow(iter(self._batches), calls)
+
+    def _follow(self, batches: Iterator[Any], calls: Callable[[int], None]) -> Iterator[Any]:
+        for number, samples in enumerate(batches, start=1):
             self._order.draw(samples)
             yield samples
             calls(number)

@@ -70,6 +70,10 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     *[(f"steps estimated, loaders made anew: {step}", RELOADED, "step", step, "term") for step in (8, 14)],
     ("the other package", {"package": "pytorch_lightning"}, "step", 8, "term"),
 ]
+HELD = (
+    *("drawing", "shared", "counting", "weighted", "batching", "stateful batching", "episodes"),
+    *("streaming", "own"),
+)
 
 LOADERS: list[dict[str, Any]] = [
     {"workers": 2},
@@ -83,6 +87,8 @@ LOADERS: list[dict[str, Any]] = [
     {"loader": "stateful stream", "workers": 1},
     {"loader": "stream and others"},
     {"loader": "two"},
+    *[{"loader": f"held {kind}"} for kind in HELD],
+    *[{"loader": f"held {kind}", "workers": 2} for kind in ("counting", "batching")],
     {"loader": "generator", "workers": 2, **ESTIMATED},
     {"loader": "stream and others", **ESTIMATED},
 ]

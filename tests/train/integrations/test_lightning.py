@@ -80,6 +80,22 @@ def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, case
     assert [row["step"] for row in run.rows() if "step" in row] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_order_in_the_middle_of_an_epoch_is_refused(world: World, workers: int) -> None:
+    """A seed of the sampler, or one that draws by no seed at all, would train some samples twice."""
+    run = world.run({"loader": "held told", "workers": workers})
+    run.live(75, **told("batch", 4))
+    assert "after 4 batches, and these would be of other samples now" in run.live(1, environ={"ORDER": "1"})
+    run.live(75, **told("epoch", 6))
+    run.live(0, environ={"ORDER": "1"})
+    run = world.run({"loader": "held unseeded", "workers": workers})
+    run.live(75, **told("batch", 4))
+    assert "let dataset, seed and sampler be what they were" in run.live(1)
+    run = world.run({"loader": "held episodes", "workers": workers})
+    run.live(75, **told("batch", 4))
+    assert "draws from the global random generators batch by batch" in run.live(0)
+
+
 def test_another_number_of_loaders_in_the_middle_of_an_epoch_is_refused(world: World) -> None:
     """Which of them goes on where is not known."""
     run = world.run({"loader": "two"})

@@ -27,6 +27,10 @@ _HEARD = 64
 """Batches of which the random state is remembered: one is made ahead, or one for each process."""
 _LOOKS = 2
 """How often in an epoch generators are looked for that were made with a batch, most likely its first."""
+_ADVICE = (
+    "let the seed, data_seed, train_sampling_strategy and the sampler be what they were, and draw nothing in "
+    "it that differs from life to life; or set ignore_data_skip=True to begin the epoch's data anew"
+)
 
 
 class Feed:
@@ -41,7 +45,7 @@ class Feed:
         self._rereads = rereads
         self._begun: Chance = {}
         self._holdings: Holdings | None = None
-        self._order = Order()
+        self._order = Order(_ADVICE)
         self._expected: int | None = None
         self._notes = Notes()
         self._heard: deque[tuple[int, Chance, held.Held | None]] = deque(maxlen=_HEARD)
@@ -90,7 +94,7 @@ class Feed:
             place: what `state_dict` returned; None at the run's beginning.
             evaluated: the datasets of evaluations.
         """
-        self._holdings = Holdings(loader, evaluated)
+        self._holdings = Holdings(loader, evaluated=evaluated)
         if place is not None and place["held"] is not None:
             self._holdings.put(place["held"])
 

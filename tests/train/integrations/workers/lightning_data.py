@@ -7,9 +7,10 @@ import importlib
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset
 
 from spotwatch.train import ResumableLoader
+from tests.train.integrations.workers.lightning_held import held, shared
 
 
 class Noisy(Dataset[Any]):
@@ -50,17 +51,27 @@ class Holed:
             yield None if n == 1 else (torch.randn(4, 4), torch.full((4,), n))
 
 
+def evaluated(case: dict[str, Any], rank: int) -> Any:
+    """Return what evaluations are of as the case has it."""
+    if case.get("uneven"):
+        # Of streams nobody knows the length, and here each rank has another.
+        return Stream(8 + 12 * rank)
+    return Subset(shared(24), range(12)) if case.get("loader") == "held shared" else Noisy(12)
+
+
 def _stateful(data: Any, **options: Any) -> Any:
     return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(data, **options)
 
 
-def loader(case: dict[str, Any]) -> Any:  # noqa: C901, PLR0911 - one for each kind
+def loader(case: dict[str, Any]) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     """Return the training data as the case has it."""
     kind, workers = case.get("loader", "plain"), case.get("workers", 0)
     samples = case.get("samples", 24)
     options: dict[str, Any] = {"batch_size": 4, "num_workers": workers}
     if workers:
         options["persistent_workers"] = case.get("persistent", False)
+    if kind.startswith("held "):
+        return held(kind.removeprefix("held "), samples, options)
     match kind:
         case "plain":
             return DataLoader(Noisy(samples), shuffle=True, **options)

@@ -35,7 +35,7 @@ from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.lightning_callbacks import csv, kept, switching
-from tests.train.integrations.workers.lightning_data import Noisy, Stream, loader
+from tests.train.integrations.workers.lightning_data import evaluated, loader
 from tests.train.integrations.workers.lightning_estimates import asking, schedule
 from tests.train.integrations.workers.lightning_metrics import More
 
@@ -257,9 +257,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
     lasting: dict[str, Any] = {"num_workers": 1, "persistent_workers": True} if case.get("lasting") else {}
     if case.get("draws"):
         lasting |= {"shuffle": True, "generator": torch.Generator().manual_seed(4)}
-    # Of streams nobody knows the length, and here each rank has another.
-    samples: Any = Stream(8 + 12 * rank) if case.get("uneven") else Noisy(12)
-    validation: Any = DataLoader(samples, batch_size=4, **lasting)
+    validation: Any = DataLoader(evaluated(case, rank), batch_size=4, **lasting)
     model = Sharded() if case.get("sharded") else Model()
     if case.get("bad") == "renamed":
         trainer.fit_loop.on_advance_end = lambda surprise: surprise

@@ -14,7 +14,13 @@ from typing import Any, NoReturn
 
 from spotwatch.errors import RunTaken
 from spotwatch.train.checkpointer import FINISHED, Checkpointer
-from spotwatch.train.integrations import lightning_early, lightning_files, lightning_state, lightning_values
+from spotwatch.train.integrations import (
+    lightning_early,
+    lightning_files,
+    lightning_lacks,
+    lightning_state,
+    lightning_values,
+)
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_hooks import Hooks
@@ -194,9 +200,8 @@ class Fit:
             fit_loop = self._trainer.fit_loop
             fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
             self._put_values_back(resumed)
-            for source, state in zip(fit_loop._combined_loader.flattened, resumed["sources"], strict=False):
-                source.put_back_generators(state)
-            rng.restore(self._chance)
+            self._put_chance_back(resumed)
+            lightning_lacks.tell_of_cut_epoch(self._trainer)
         self._epoch_start()
 
     def _on_reset(self) -> None:
@@ -233,6 +238,13 @@ class Fit:
         del self._trainer.fit_loop.epoch_loop.advance
         self._trainer.should_stop = resumed["should_stop"]
 
+    def _put_chance_back(self, resumed: dict[str, Any]) -> None:
+        combined = self._trainer.fit_loop._combined_loader
+        sources = () if combined is None else combined.flattened
+        for source, state in zip(sources, resumed["sources"], strict=False):
+            source.put_back_generators(state)
+        rng.restore(self._chance)
+
     def _put_values_back(self, resumed: dict[str, Any]) -> None:
         trainer = self._trainer
         lightning_values.restore(trainer, resumed["values"], self._package)
@@ -259,13 +271,14 @@ class Fit:
         self._state_of().at = at
         if self._ck.step(step):
             if at is At.BATCH:
-                self._warn_of_lists()
+                lightning_lacks.warn_of_lists(self._trainer.lightning_module, self._lists)
             self._leave()
 
     def _on_run_end(self) -> None:
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._put_values_back(resumed)  # no epoch was left
+            self._put_chance_back(resumed)
         self._run_end()
         if self._is_inside:
             self._state_of().at = At.END
@@ -301,21 +314,10 @@ class Fit:
         self._state_of().at = At.EVALUATION
         for _ in range(_MOST_CALLS):
             if self._ck.step(self._trainer.global_step):
-                self._warn_of_lists()
+                lightning_lacks.warn_of_lists(self._trainer.lightning_module, self._lists)
                 self._leave()
         log.info("the stop was called off: the evaluation begins again")
         lightning_state.begin_workers_again(self._trainer, self._state_of().evaluated)
-
-    def _warn_of_lists(self) -> None:
-        """Say which lists of the model the rest of this epoch will lack: results gathered for its end."""
-        now = lightning_values.lists(self._trainer.lightning_module)
-        grown = [name for name, length in now.items() if length > self._lists.get(name, 0)]
-        if grown:
-            log.warning(
-                "what the model keeps in %s is not saved: the next life goes on in this epoch with less; use "
-                "self.log() or a metric of torchmetrics",
-                ", ".join(grown),
-            )
 
     def _state_of(self) -> TrainerState:
         if self._state is None:
@@ -330,10 +332,15 @@ class Fit:
 
     def finish(self) -> None:
         """Leave the run, if it was not left: what is not saved is saved."""
-        self._uninstall()
-        if self._is_inside:
-            self._is_inside = False
-            self._ck.__exit__(None, None, None)
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            self._put_chance_back(resumed)  # nothing was left, and what comes after fit draws on
+        try:
+            if self._is_inside:
+                self._is_inside = False
+                self._ck.__exit__(None, None, None)  # the last save needs the loaders as they are
+        finally:
+            self._uninstall()
 
     def fail(self, error: BaseException) -> None:
         """Leave the run because of an exception."""

@@ -44,7 +44,11 @@ _SAID = {
     ),
     "replaced": r"trained( refused){9}$",
     "other_data": r"11 batches of 22, 12 of 24; 11 batches of 22, 11 of 21; 8; 14; 4; 13$",
+    "gathered": r"\[4, 4\]$",
     "averaged": r"ConfigError: BEMACallback averages weights .*train without it",
+    "frozen_again": r"True \['transformer\.wte\.weight', 'transformer\.ln_f\.weight'\]",
+    "longer_schedule": r"6 True 7 True$",
+    "other_rates": r"True",
     "as_the_page_says": r"\[20, 20\] \['sweep-01'\]",
 }
 
@@ -64,8 +68,11 @@ def test_it_says_what_to_do(said: dict[str, str], check: str) -> None:
 
 
 def test_what_is_switched_off_or_passed_over_is_said(said: dict[str, str]) -> None:
-    """The log names the Trainer's own handler, and a resume_from_checkpoint that is not needed."""
+    """The log names the Trainer's own handler, and arguments that are not needed or come too late."""
     assert "enable_jit_checkpoint is switched off" in said["output"]
     assert re.search(
         r"resume_from_checkpoint='\S+' is passed over: the run goes on from step 6", said["output"]
     )
+    was_and_is = "weight_decay was 0.0 when the run began, and is 0.5 now: passed over"
+    assert f"learning_rate was 5e-05 when the run began, and is 0.5 now; {was_and_is}" in said["output"]
+    assert "betas was [0.9, 0.999] when the run began, and is [0.9, 0.5] now" in said["output"]

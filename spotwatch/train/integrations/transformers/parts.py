@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations.transformers.frozen import Frozen
+from spotwatch.train.integrations.transformers.rates import Rates
 
 
 def parts(trainer: Any, also: str | Iterable[str] = ()) -> dict[str, Any]:
@@ -23,11 +25,15 @@ def parts(trainer: Any, also: str | Iterable[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: `also` is given for another model.
     """
+    model = _tracked(trainer.model, also)
     return {
-        "model": _tracked(trainer.model, also),
+        "model": model,
         "optimizer": getattr(trainer.optimizer, "optimizer", trainer.optimizer),
         "scheduler": trainer.lr_scheduler,
         "scaler": getattr(trainer.accelerator, "scaler", None),
+        "rates": Rates(trainer),
+        # Adapters have it themselves.
+        "frozen": Frozen(model) if model is trainer.model else None,
     } | _following(trainer)
 
 

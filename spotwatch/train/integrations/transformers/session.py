@@ -16,6 +16,7 @@ from typing import Any
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
 from spotwatch.train.integrations.transformers import chance, counters, course, feed, fit, hooks, own, parts
+from spotwatch.train.integrations.transformers.frozen import Frozen
 from spotwatch.train.integrations.workers import shield
 from spotwatch.train.loop import Health
 
@@ -63,6 +64,7 @@ class Session:
         self._chance: chance.Chance | None = None
         self._place: dict[str, Any] | None = None
         self._missing: object = None
+        self._frozen: Frozen | None = None
         self._is_used = self._is_inside = self._is_evaluating = False
         self._epoch_ends = False
         self._looks_up = True
@@ -138,7 +140,9 @@ class Session:
         shield(self._prepared[1])
         if not trainer.args.ignore_data_skip:
             feed.expect_passable(self._prepared[1])
-        self._ck.track(**parts.parts(trainer, self._also), trainer=self._counters)
+        tracked = parts.parts(trainer, self._also)
+        self._frozen = tracked["frozen"]
+        self._ck.track(**tracked, trainer=self._counters)
         self._resume(folder)
         saved = self._counters.restored
         self._feed.meet(self._prepared[1], saved and saved["place"], trainer.eval_dataset)
@@ -183,6 +187,8 @@ class Session:
                 self._chance = None
 
     def _on_run_epoch(self, original: Callable[..., Any], **its: Any) -> None:
+        if self._frozen is not None:
+            self._frozen.begin()
         place, self._place = self._place, None
         loader, saved, self._chance = its["train_dataloader"], self._chance, None
         if saved is not None:

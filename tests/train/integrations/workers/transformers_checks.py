@@ -36,9 +36,11 @@ from tests.train.integrations.workers.transformers_own import (
     also_without_adapters,
     always_given,
     begun_evaluating,
+    gathered,
     own_train,
     resumed_from_its_own,
 )
+from tests.train.integrations.workers.transformers_settings import frozen_again, longer_schedule, other_rates
 from tests.train.integrations.workers.transformers_shard import replaced
 from tests.train.integrations.workers.transformers_world import Rows, be_quiet, collate
 
@@ -257,8 +259,9 @@ CHECKS: tuple[Callable[[Bench], str], ...] = (
     *(added_only, attached, two_callbacks, two_trainers, no_checkpointer, trained_twice, batch_size_found),
     *(deepspeed, searched, own_handler, resumed_from_nowhere, resumed_from_its_own, other_batch_size, scaled),
     *(told_before, logged_oddly, another_trainer, as_the_page_says, other_weights_evaluated),
+    gathered,
     *(own_loaders, averaged, other_data, begun_evaluating, always_given, own_train),
-    *(also_without_adapters, replaced),
+    *(also_without_adapters, replaced, frozen_again, longer_schedule, other_rates),
 )
 
 

@@ -112,6 +112,48 @@ class OtherTrain(Trainer):
         return super().train(resume_from_checkpoint, **its)
 
 
+class Gathering(Trainer):
+    """Logs how many batches there were since the log before."""
+
+    batches = 0
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Count it."""
+        self.batches += 1
+        return super().training_step(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log the count."""
+        if "loss" in logs:
+            logs["batches"], self.batches = self.batches, 0
+        super().log(logs, *args, **kwargs)
+
+
+class Gathered:
+    """What it gathers, as the page says to save it."""
+
+    def __init__(self, trainer: Gathering) -> None:
+        self._trainer = trainer
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the count."""
+        return {"batches": self._trainer.batches}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Put it back."""
+        self._trainer.batches = state["batches"]
+
+
+def gathered(bench: Any) -> str:
+    """Track what a Trainer of one's own gathers between two logs, and be stopped between them."""
+    for callbacks in ((Stop(5),), ()):
+        callback = bench.callback(exits=False)
+        trainer = bench.trainer(callback, *callbacks, of=Gathering, max_steps=8, logging_steps=4)
+        bench.ck.track(gathered=Gathered(trainer))
+        trainer.train()
+    return str([row["batches"] for row in trainer.state.log_history if "batches" in row])
+
+
 class AnyTrain(Trainer):
     """Hands all on."""
 

@@ -19,7 +19,9 @@ _EVALUATES: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 2}
 _WORKERS = {"dataloader_num_workers": 2}
 _STAYING = _WORKERS | {"dataloader_persistent_workers": True}
 _NOISE = {"noise": True}
+_IGNORED: dict[str, Any] = {"ignore_data_skip": True}
 _REFUSED = 3
+_TOLD = 2
 _CASES: list[dict[str, Any]] = [
     {"name": "workers", "args": _TWO_EPOCHS | _WORKERS, "lives": [PLAIN, at(7, "GROUP"), at(2, "GROUP"), {}]},
     {
@@ -102,9 +104,17 @@ _CASES: list[dict[str, Any]] = [
             ("other-strategy", _WORKERS, {}, {"train_sampling_strategy": "group_by_length"}),
         )
     ),
+    *(
+        {"name": name, "args": _TWO_EPOCHS | args, "lives": [PLAIN, at(batches) | {"split": 1}, {"split": 2}]}
+        for name, args, batches in (
+            ("other-split", {}, 7),
+            ("other-split-after-an-epoch", {}, 11),
+            ("other-split-ignored", _IGNORED, 7),
+        )
+    ),
     {
         "name": "ignored",
-        "args": _TWO_EPOCHS | {"ignore_data_skip": True, "logging_nan_inf_filter": False},
+        "args": _TWO_EPOCHS | _IGNORED | {"logging_nan_inf_filter": False},
         "lives": [PLAIN, at(7), {}],
     },
 ]
@@ -157,6 +167,20 @@ def test_another_order_is_refused_within_an_epoch(noted: Noted, case: str) -> No
     assert noted.exits(case) == [75, 1]
     assert not noted.all(case, "train", life=2)
     assert noted.output.count("after 8 batches, and these would be of other samples now") == _REFUSED
+
+
+def test_another_split_is_refused_within_an_epoch(noted: Noted) -> None:
+    """Nothing is trained of the other rows, as many, that a split without a seed gives to each life."""
+    assert noted.exits("other-split") == [75, 1]
+    assert not noted.all("other-split", "train", life=2)
+    assert noted.output.count("stopped within an epoch, and train_dataset has other rows now: split") == 1
+
+
+def test_another_split_is_told_where_no_epoch_is_gone_on_with(noted: Noted) -> None:
+    """It is trained, and the log says that it is another, also of what is evaluated."""
+    assert noted.exits("other-split-after-an-epoch") == noted.exits("other-split-ignored") == [75, 0]
+    for name in ("train_dataset", "eval_dataset"):
+        assert noted.output.count(f"{name} has other rows than in the lives of this run before") == _TOLD
 
 
 def test_chance_in_workers_differs_without_rereads(noted: Noted) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spotwatch.train.integrations.transformers import feed
+from spotwatch.train.integrations.transformers import same
 
 START, TRAINING, STEP_ENDS, EPOCH_ENDS, EPOCH_DONE = "start", "training", "step", "epoch", "epoch-done"
 """The phases: before the first epoch, between two steps, within what the Trainer does after a step (logging,
@@ -48,7 +48,7 @@ class GoesOn:
     where a checkpoint of its own has left it."""
 
 
-def goes_on(saved: dict[str, Any], trainer: Any, loader: Any, updates: int) -> GoesOn:
+def goes_on(saved: dict[str, Any], trainer: Any, loader: Any, updates: int, seen: same.Seen) -> GoesOn:
     """Return where the next life goes on.
 
     Args:
@@ -56,6 +56,7 @@ def goes_on(saved: dict[str, Any], trainer: Any, loader: Any, updates: int) -> G
         trainer: of the next life.
         loader: of its epochs.
         updates: how many optimizer steps an epoch has.
+        seen: a few rows of its data.
 
     Raises:
         ConfigError: it would be within an epoch of other data.
@@ -67,10 +68,10 @@ def goes_on(saved: dict[str, Any], trainer: Any, loader: Any, updates: int) -> G
     if phase == EPOCH_DONE and not control.should_training_stop:
         was_cut = saved["control"]["should_training_stop"]
         is_all = -(-place["taken"] // args.gradient_accumulation_steps) >= updates
-        if not was_cut or is_all or feed.is_other_epoch(place, loader):
+        if not was_cut or is_all or same.is_other_epoch(place, loader):
             return GoesOn(phase=phase, epoch=place["epoch"] + 1, taken=0)
         phase = NEXT[phase, IS_LONGER]
     is_over = control.should_training_stop or control.should_epoch_stop
-    if phase in (TRAINING, STEP_ENDS) and not is_over:
-        feed.expect_same(place, loader, ignores=args.ignore_data_skip)
+    if phase in (TRAINING, STEP_ENDS) and not is_over and not args.ignore_data_skip:
+        same.expect(place, loader, seen)
     return GoesOn(phase=phase, epoch=place["epoch"], taken=place["taken"], place=place)

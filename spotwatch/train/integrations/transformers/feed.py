@@ -20,7 +20,7 @@ from spotwatch.train.integrations.chance import Notes
 from spotwatch.train.integrations.held import Holdings
 from spotwatch.train.integrations.order import Order
 from spotwatch.train.integrations.transformers import chance as chances
-from spotwatch.train.integrations.transformers import loaders
+from spotwatch.train.integrations.transformers import loaders, same
 from spotwatch.train.integrations.transformers.chance import Chance, capture, restore
 
 _HEARD = 64
@@ -47,6 +47,8 @@ class Feed:
         self._holdings: Holdings | None = None
         self._order = Order(_ADVICE)
         self._expected: int | None = None
+        self.seen: same.Seen = {}
+        """A few rows of the data of this life."""
         self._notes = Notes()
         self._heard: deque[tuple[int, Chance, held.Held | None]] = deque(maxlen=_HEARD)
         self._wanted = 0
@@ -79,6 +81,7 @@ class Feed:
             "epoch": self.epoch,
             "taken": self.taken,
             "length": self._length,
+            "rows": self.seen,
             "begun": _plain(self._begun),
             "ahead": ahead,
             "is_over": is_over,
@@ -94,7 +97,7 @@ class Feed:
             place: what `state_dict` returned; None at the run's beginning.
             evaluated: the datasets of evaluations.
         """
-        self._holdings = Holdings(loader, evaluated=evaluated)
+        self._holdings, self.seen = Holdings(loader, evaluated=evaluated), same.look(loader, evaluated)
         if place is not None and place["held"] is not None:
             self._holdings.put(place["held"])
 
@@ -275,32 +278,6 @@ def expect_passable(loader: Any) -> None:
         f"batch_sampler, or what accelerator.prepare makes of one, and do the rest in its dataset or "
         f"collate_fn; or set ignore_data_skip=True to begin such an epoch's data anew"
     )
-
-
-def expect_same(place: dict[str, Any], loader: Any, *, ignores: bool) -> None:
-    """Refuse to go on within an epoch with another one.
-
-    Args:
-        place: what `Feed.state_dict` returned.
-        loader: to go on with.
-        ignores: the epoch's data is begun anew, whatever was taken.
-
-    Raises:
-        ConfigError: it has more or fewer batches or samples.
-    """
-    was, now = place["length"], loaders.length(loader)
-    if was != now and not ignores:
-        raise ConfigError(
-            f"the run was stopped within an epoch of {was[0]} batches of {was[1]} samples, and there are "
-            f"{now[0]} of {now[1]} now: train with the same dataset until that epoch's end, or set "
-            f"ignore_data_skip=True to begin the epoch's data anew"
-        )
-
-
-def is_other_epoch(place: dict[str, Any], loader: Any) -> bool:
-    """Tell whether all of its epoch was taken, of another number of batches than this loader has."""
-    length = place["length"][0]
-    return length not in (None, loaders.length(loader)[0]) and bool(place["taken"] >= length)
 
 
 def keep_seed(loader: Any) -> None:

@@ -15,7 +15,17 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, TAKEN, Checkpointer
-from spotwatch.train.integrations.transformers import chance, counters, course, feed, fit, hooks, own, parts
+from spotwatch.train.integrations.transformers import (
+    chance,
+    counters,
+    course,
+    feed,
+    fit,
+    hooks,
+    own,
+    parts,
+    same,
+)
 from spotwatch.train.integrations.transformers.frozen import Frozen
 from spotwatch.train.integrations.workers import shield
 from spotwatch.train.loop import Health
@@ -156,7 +166,8 @@ class Session:
         self._chance = saved["chance"] or chance.capture()
         if saved["phase"] != course.START:
             self._counters.put_flags_back()
-        way = course.goes_on(saved, trainer, self._prepared[1], updates)
+        way = course.goes_on(saved, trainer, self._prepared[1], updates, self._feed.seen)
+        same.tell(saved["place"], self._feed.seen)
         self._counters.phase, self._place = way.phase, way.place
         return way.epoch, way.taken
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, Subset
 from transformers import (
     EarlyStoppingCallback,
     GPT2Config,
@@ -194,6 +194,17 @@ def arguments(case: dict[str, Any], life: dict[str, Any], base: Path) -> dict[st
     }
 
 
+def datasets(count: int, data: dict[str, Any], life: dict[str, Any]) -> dict[str, Any]:
+    """Return what is trained on and what is evaluated; by the life's own `split` of the same sentences."""
+    noise = data.get("noise", False)
+    if "split" in life:
+        order = random.Random(life["split"]).sample(range(count + 6), count + 6)
+        of = Rows(count + 6, noise=noise)
+        return {"train_dataset": Subset(of, order[:count]), "eval_dataset": Subset(of, order[count:])}
+    train = Stream(count) if data.get("stream") else Rows(count, noise=noise)
+    return {"train_dataset": train, "eval_dataset": Rows(6, noise=noise)}
+
+
 def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> Any:
     """Make the Trainer of a life; without `plain`, a Checkpointer with it."""
     set_seed(3)
@@ -232,9 +243,8 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
             model,
             TrainingArguments(**given),
             data_collator=partial(collate, noise=noise),
-            train_dataset=Stream(count) if data.get("stream") else Rows(count, noise=noise),
-            eval_dataset=Rows(6, noise=noise),
             callbacks=callbacks,
+            **datasets(count, data, life),
         )
     if "shifts" in life:
         for name, tensor in model.named_parameters():

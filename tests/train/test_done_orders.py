@@ -110,6 +110,23 @@ def test_a_stop_ends_the_loop_before_the_next_item(
     assert sorted(outputs(store, environ)) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(("size", "ahead"), [(1, "5 items that were taken ahead"), (7, "")])
+def test_a_stop_says_how_many_items_were_taken_ahead(
+    new: New, daemon: Daemon, caplog: pytest.LogCaptureFixture, size: int, ahead: str
+) -> None:
+    """Whoever takes all at once, as `pool.map` does, is not stopped before the last; a list is one item."""
+    done = new(every_items=1000, every_seconds=1000)
+    with done:
+        items = [item for batch in done.batches(range(7), size=size) for item in batch]
+        daemon.order(Do.STOP, 7)
+        daemon.wait(lambda status: status.phase == "seen", "batch")
+        done.add_many((item, item) for item in items)
+    assert done.exit_code == 75
+    told = [record.message for record in caplog.records if "taken ahead" in record.message]
+    assert len(told) == bool(ahead)
+    assert ahead in "".join(told)
+
+
 def test_a_stop_at_the_start_begins_nothing(new: New, daemon: Daemon) -> None:
     """The machine is going: what is durable stays so, and the process leaves at once."""
     (daemon.runtime_dir / "draining").touch()

@@ -119,6 +119,7 @@ class DoneList:
         self._is_inside = False
         self._is_told = False
         """A stop was in force when the program looked: it may have left off, though the stop is withdrawn."""
+        self._is_ahead_told = False
         self._pid = os.getpid()
 
     @property
@@ -186,6 +187,14 @@ class DoneList:
         """
         self._expect_inside("add")
         self._work.add(key, output)
+        if self._teller.is_stopping and not self._is_ahead_told:
+            self._is_ahead_told = True
+            if ahead := self._work.offered.ahead:
+                log.warning(
+                    "told to stop, and %d items that were taken ahead are not added yet: the program goes on "
+                    "until they are. Take fewer ahead, or ask done.poll() before each, to end sooner",
+                    ahead,
+                )
 
     def add_many(self, outputs: Iterable[tuple[object, object]]) -> None:
         """Take pairs of key and output, in order; one that is refused raises, and those before it count."""
@@ -206,7 +215,7 @@ class DoneList:
             raise ConfigError("this DoneList's `with` is entered already")
         self._pid = os.getpid()
         self._exit_code = None
-        self._is_told = False
+        self._is_told = self._is_ahead_told = False
         self._link.begin()
         self._link.heart.tell(phase="resuming", exit_code=None, error="")
         try:

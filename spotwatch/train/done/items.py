@@ -55,6 +55,11 @@ class Offered:
         """Return how many are given and not added."""
         return len(self._out)
 
+    @property
+    def ahead(self) -> int:
+        """Return how many are given and not added, beside those that were given last."""
+        return len(self._out.keys() - self._latest)
+
     def begin(self, items: Items) -> None:
         """Go through items, from their beginning."""
         self._left_off.append(_Round(items))

@@ -56,6 +56,8 @@ class Evaluations:
         self._marks: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._places: list[tuple[int, int]] = []
         """Where the loaders were as the last evaluation ended: elsewhere now, there was training since."""
+        self._aside: list[Any] = []
+        """What the life before has left of an epoch of the loaders, none of which is for an evaluation."""
         self.is_broken = False
         """Whether one was broken off; then saves hold the state of before the first until `forget`."""
 
@@ -69,6 +71,8 @@ class Evaluations:
             self._chance = rng.capture()
             self._marks = [position.mark() for position in self._positions]
         iterator = iter(batches)
+        if not self._open:
+            self._aside = [position.set_aside() for position in self._positions]
         epochs = [epoch_of(position.loader) for position in self._positions]
         self._open.append(_Open(iterator, epochs, _active()))
         for position, mark in zip(self._positions, self._marks, strict=True):
@@ -81,6 +85,7 @@ class Evaluations:
             if one.iterator is iterator:
                 new = (loader for loader in _active() if all(loader is not known for known in one.before))
                 one.entered[:] = new
+                self._take_back(one.entered)
 
     def goes_on(self, iterator: Iterator[Any]) -> bool:
         """Tell whether this one is not over."""
@@ -98,6 +103,8 @@ class Evaluations:
             position.loader.iteration = epoch
         self._open = [other for other in self._open if other is not one]
         self._places = self._now()
+        if not self._open:
+            self._take_back([])
         if not self._open and not self.is_broken:
             self._thaw()
 
@@ -115,9 +122,17 @@ class Evaluations:
         for one in self._open:
             one.leave()
         self._open = []
+        self._take_back([])
         self._chance = None
         self._thaw()
         return was_broken
+
+    def _take_back(self, entered: list[Any]) -> None:
+        """Let training come to what is left, but in the loaders that an evaluation is in."""
+        for number, position in enumerate(self._positions[: len(self._aside)]):
+            if all(loader is not position.loader for loader in entered):
+                position.take_back(self._aside[number])
+                self._aside[number] = None
 
     def _now(self) -> list[tuple[int, int]]:
         return [position.place for position in self._positions]

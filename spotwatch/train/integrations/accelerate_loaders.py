@@ -127,6 +127,19 @@ class Position:
             self._left = None
             self.luck.manual_seed(0)
 
+    def set_aside(self) -> Any:
+        """Let passes be whole, whatever the life before has left of one; return what `take_back` takes."""
+        if self._pending is None or (self._by_state and self.is_waiting):
+            return None  # a stream that keeps its own place begins there
+        pending, self._pending = self._pending, None
+        return pending, self.luck.begin, self.luck.fetch
+
+    def take_back(self, aside: Any) -> None:
+        """Let the next pass be what is left again."""
+        if aside is not None:
+            self._await(aside[0])
+            self.luck.begin, self.luck.fetch = aside[1:]
+
     def mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where the loop is now, for `freeze`."""
         return self._state(), self.luck.get_state()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,25 @@ def counted(life: Loop) -> None:
                 life.train(batch)
 
 
+def evaluated(life: Loop) -> None:
+    """Evaluate on the training loader first, in each life."""
+    (loader,) = life.loaders
+    with life.run as run:
+        # A stream that keeps its own place begins there.
+        assert len(list(run.evaluate(loader))) == 5 or loader.use_stateful_dataloader
+        for _ in range(loader.iteration, 3):
+            for batch in loader:
+                life.train(batch)
+
+
 @pytest.mark.parametrize("kind", LOADERS)
-@pytest.mark.parametrize(("reads", "stops"), [(measured, (2, 7)), (measured, (5, 5)), (counted, (2, 7))])
+@pytest.mark.parametrize(
+    ("reads", "stops"),
+    [
+        *product((measured, evaluated), ((2, 7), (5, 5))),
+        (counted, (2, 7)),  # at an epoch's end it would read nothing
+    ],
+)
 def test_a_pass_that_trains_on_nothing_is_no_epoch(
     tmp_path: Path,
     environ: dict[str, str],

@@ -6,13 +6,13 @@ It neither saves nor knows where in its epoch a loader is.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spotwatch.train.integrations import held
 from spotwatch.train.integrations.held import Held, Holdings
+from spotwatch.train.integrations.named import is_librarys
 from spotwatch.train.state import rng
 
 
@@ -35,13 +35,12 @@ class Draws:
     """Reads and puts back what one loader draws from and counts.
 
     Args:
-        loader: any that Lightning iterates over; of one that says by itself where it is, or is a DataLoader,
+        loader: any that Lightning iterates over; of one that says by itself where it is, or is a library's,
             only the parts are looked into.
     """
 
     def __init__(self, loader: Any) -> None:
-        is_known = isinstance(loader, sys.modules["torch"].utils.data.DataLoader)
-        is_own = not is_known and not hasattr(loader, "load_state_dict")
+        is_own = not is_librarys(type(loader).__module__) and not hasattr(loader, "load_state_dict")
         self._holdings = Holdings(loader, **({"itself": loader} if is_own else {}))
 
     def now(self, *, looks: bool = True) -> Chance:

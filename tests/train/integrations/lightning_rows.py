@@ -72,7 +72,7 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
 ]
 HELD = (
     *("drawing", "shared", "counting", "weighted", "batching", "stateful batching", "episodes"),
-    *("streaming", "own"),
+    *("told", "passing", "streaming", "own"),
 )
 
 LOADERS: list[dict[str, Any]] = [

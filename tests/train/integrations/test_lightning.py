@@ -83,7 +83,7 @@ def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, case
 @pytest.mark.parametrize("workers", [0, 2])
 def test_another_order_in_the_middle_of_an_epoch_is_refused(world: World, workers: int) -> None:
     """A seed of the sampler, or one that draws by no seed at all, would train some samples twice."""
-    run = world.run({"loader": "held told", "workers": workers})
+    run = world.run({"loader": "held seeded", "workers": workers})
     run.live(75, **told("batch", 4))
     assert "after 4 batches, and these would be of other samples now" in run.live(1, environ={"ORDER": "1"})
     run.live(75, **told("epoch", 6))

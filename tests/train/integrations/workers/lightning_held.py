@@ -58,6 +58,25 @@ class Counting(Sampler[int]):
         return iter(order)
 
 
+class Told(Counting):
+    """Counts on from the number of the epoch that it is told, and keeps that to itself."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Be told it."""
+        self._passes = 7 * epoch
+
+
+class Passing(DataLoader[Any]):
+    """Shuffles by the number of the pass, which the loader counts."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        self.passes += 1
+        self.generator.manual_seed(self.passes)
+        return super().__iter__()
+
+
 class Batching(Sampler[Any]):
     """Makes batches of what another sampler yields, in a way that has no state to be asked for."""
 
@@ -141,8 +160,11 @@ def held(kind: str, samples: int, options: dict[str, Any]) -> Any:  # noqa: C901
             return DataLoader(data, shuffle=True, **options)
         case "shared":
             return DataLoader(Subset(shared(samples), range(samples)), shuffle=True, **options)
-        case "counting":
-            return DataLoader(data, sampler=Counting(samples), **options)
+        case "counting" | "told":
+            own = Counting(samples) if kind == "counting" else Told(samples)
+            return DataLoader(data, sampler=own, **options)
+        case "passing":
+            return Passing(data, shuffle=True, generator=_generator(), **options)
         case "weighted":
             weights = [1.0 + n % 3 for n in range(samples)]
             sampler = WeightedRandomSampler(weights, samples, generator=_generator())
@@ -154,7 +176,7 @@ def held(kind: str, samples: int, options: dict[str, Any]) -> Any:  # noqa: C901
             made = importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader
             batches = Batching(RandomSampler(data, generator=_generator()))
             return made(data, batch_sampler=batches, **unbatched)
-        case "told":
+        case "seeded":
             batches = Batching(DistributedSampler(data, 1, 0, seed=int(os.environ.get("ORDER", "0"))))
             return DataLoader(data, batch_sampler=batches, **unbatched)
         case "episodes" | "unseeded":

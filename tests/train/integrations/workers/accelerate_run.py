@@ -88,9 +88,10 @@ class Program:
             loss = self.model(batch).square().mean() / 1000
             self.accelerator.backward(loss)
             self.befall("train", epoch, number)
-            self.optimizer.step()
-            self.scheduler.step()
-            self.optimizer.zero_grad()
+            if self.steps_here():
+                self.optimizer.step()
+                self.scheduler.step()
+                self.optimizer.zero_grad()
         self.tally.seen += len(batch)
         note(
             self.trace,
@@ -101,6 +102,11 @@ class Program:
             luck=random.random().hex(),
             is_step=self.accelerator.sync_gradients,
         )
+
+    def steps_here(self) -> bool:
+        """Tell whether this batch ends a step, if the program accumulates by hand."""
+        taken = self.run.taken(self.loader)
+        return taken % self.case.get("by_hand", 1) == 0 or taken == len(self.loader)
 
     def evaluate(self) -> None:
         """Evaluate with chance, as a program that generates text would."""

@@ -242,7 +242,7 @@ def unwrapped(thing: object) -> object:
 
 def _writer(thing: Any) -> Callable[[Any], Any]:
     if stateful_loader.is_stateful_loader(thing):
-        return functools.partial(stateful_loader.load, thing)
+        return functools.partial(stateful_loader.load_tracked, thing)
     write: Callable[[Any], Any] = thing.load_state_dict
     return write
 

@@ -36,17 +36,39 @@ def has_shuffle_buffer(dataset: Any) -> bool:
     return any(type(one).__name__ == "BufferShuffledExamplesIterable" for one in _inside(dataset))
 
 
+def load_tracked(loader: Any, state: Any) -> None:
+    """Do as `load` for a program that counts epochs itself: say where nothing is left of one.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    from torch.utils.data import IterableDataset  # noqa: PLC0415 - trainers bring it, not this package
+
+    load(loader, state)
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return  # what is asked of its length is held against it, by a warning of torch's
+    try:
+        whole = len(loader)
+    except TypeError:  # it has none
+        return
+    if 0 < whole <= _begun(state)[0] and not state.get("_iterator_finished"):
+        log.warning(
+            "the first pass over this StatefulDataLoader is empty: all %d batches of its epoch were taken "
+            "when the run was saved. Count epochs so that this pass is of that epoch: "
+            "`for epoch in range(max(step - 1, 0) // len(loader), epochs)`",
+            whole,
+        )
+
+
 def load(loader: Any, state: Any) -> None:
     """Let a StatefulDataLoader go on where `state` was taken.
 
-    Its pass is begun here, with what that draws from the global random state. Where nothing is left of its
-    epoch, the log says so.
+    Its pass is begun here, with what that draws from the global random state.
 
     Raises:
         ValueError: its stream ends before that place.
     """
     taken, begun = _begun(state)
-    _warn_of_empty(loader, state, taken)
     if taken and _is_shuffled(loader):
         begun, epochs = _from_the_first(begun)
         if epochs:
@@ -111,20 +133,6 @@ def _from_the_first(state: Any) -> tuple[Any, list[int]]:
     parts = {name: _from_the_first(value) for name, value in state.items()}
     epochs = [epoch for _, found in parts.values() for epoch in found]
     return {name: part for name, (part, _) in parts.items()}, epochs
-
-
-def _warn_of_empty(loader: Any, state: Any, taken: int) -> None:
-    try:
-        whole = len(loader)
-    except TypeError:  # a stream
-        return
-    if 0 < whole <= taken and not state.get("_iterator_finished"):
-        log.warning(
-            "the first pass over this StatefulDataLoader is empty: all %d batches of its epoch were taken "
-            "when the run was saved. Count epochs so that this pass is of that epoch: "
-            "`for epoch in range(max(step - 1, 0) // len(loader), epochs)`",
-            whole,
-        )
 
 
 def _inside(dataset: Any) -> Iterator[Any]:

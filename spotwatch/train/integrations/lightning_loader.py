@@ -10,17 +10,21 @@ trainer nor step.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from spotwatch.errors import ConfigError
+from spotwatch.train.integrations import rows
 from spotwatch.train.integrations.lengths import length_of
 from spotwatch.train.integrations.lightning_chance import Chance, Draws
 from spotwatch.train.integrations.lightning_replay import Replay
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.shield import worker_init
 from spotwatch.train.state.stateful_loader import only_counts
+
+log = logging.getLogger("spotwatch.train")
 
 _LOOKS = 2
 """How often in an epoch generators are looked for that were made with a batch, most likely its first."""
@@ -66,6 +70,7 @@ class Source:
             "_combined",
             "_draws",
             "_replay",
+            "_rows",
             "_reads_ahead",
             "_iterator_of",
             "_begun",
@@ -84,6 +89,7 @@ class Source:
         self._combined = combined
         self._draws = Draws(loader)
         self._replay = Replay(loader)
+        self._rows = rows.look(getattr(loader, "dataset", None))
         self._reads_ahead: bool | None = None
         self._iterator_of: Iterator[Any] | None = None
         self._begun: Chance | None = None
@@ -162,6 +168,7 @@ class Source:
             "taken": taken,
             "order": self._replay.digests(taken),
             "size": _size(self.loader),
+            "rows": self._rows,
             "over": is_over,
             "begun": begun.to_plain(),
             "first": first.to_plain(),
@@ -186,6 +193,12 @@ class Source:
                 f"batches of {state['size'][1]} samples, and this one has {size[0]} of {size[1]}: make it of "
                 f"the same dataset with the same batch_size, or start another run_id"
             )
+        if not rows.are_same(state["rows"], self._rows):
+            raise ConfigError(
+                "the checkpoint was made in the middle of an epoch whose dataset had other rows: split and "
+                "sample with a seed, as by seed_everything() before it, so that each life has the same, or "
+                "start another run_id"
+            )
         self._resumed = state
 
     def begin_epoch(self, state: dict[str, Any]) -> None:
@@ -195,6 +208,11 @@ class Source:
         """
         if isinstance(self.loader, ResumableLoader) and state["own"] is not None:
             self.loader.load_state_dict(state["own"])
+        if not rows.are_same(state["rows"], self._rows):
+            log.warning(
+                "the dataset of training has other rows than in the lives of this run before: if they are "
+                "from a split, split with a seed, or samples of evaluations are trained on"
+            )
 
     def generators(self) -> list[Any]:
         """Return the random generators of its own that it draws from."""

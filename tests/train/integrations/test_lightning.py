@@ -96,6 +96,15 @@ def test_another_order_in_the_middle_of_an_epoch_is_refused(world: World, worker
     assert "draws from the global random generators batch by batch" in run.live(0)
 
 
+def test_another_split_of_the_data_is_refused_in_the_middle_of_an_epoch(world: World) -> None:
+    """As many samples, but others: what a split without a seed gives; between two epochs it is said."""
+    run = world.run({"loader": "held split"})
+    run.live(75, **told("batch", 4))
+    assert "whose dataset had other rows: split and sample" in run.live(1, environ={"ORDER": "1"})
+    assert "has other rows" not in run.live(75, **told("epoch", 6))
+    assert "the dataset of training has other rows" in run.live(0, environ={"ORDER": "1"})
+
+
 def test_another_number_of_loaders_in_the_middle_of_an_epoch_is_refused(world: World) -> None:
     """Which of them goes on where is not known."""
     run = world.run({"loader": "two"})

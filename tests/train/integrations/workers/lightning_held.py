@@ -176,6 +176,10 @@ def held(kind: str, samples: int, options: dict[str, Any]) -> Any:  # noqa: C901
             made = importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader
             batches = Batching(RandomSampler(data, generator=_generator()))
             return made(data, batch_sampler=batches, **unbatched)
+        case "split":
+            numbers = range(2 * samples)
+            order = random.Random(int(os.environ.get("ORDER", "0"))).sample(numbers, samples)
+            return DataLoader(Subset(Drawing(2 * samples), order), shuffle=True, **options)
         case "seeded":
             batches = Batching(DistributedSampler(data, 1, 0, seed=int(os.environ.get("ORDER", "0"))))
             return DataLoader(data, batch_sampler=batches, **unbatched)

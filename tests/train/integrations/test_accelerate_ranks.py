@@ -47,8 +47,8 @@ STOPPED: dict[str, dict[str, Any]] = {
     },
     "dispatched stream": {"data": "stream", "length": 37, "evaluate_every": 0, "at": ["train:1:1"]},
     "FSDP2": {"fsdp": True, "evaluate_every": 0, "at": ["train:0:2"]},
-    "accumulation by hand": {"by_hand": 2, "evaluate_every": 0, "at": ["train:0:0"]},
-    "accumulation by hand, FSDP2": {"by_hand": 2, "fsdp": True, "evaluate_every": 0, "at": ["train:0:0"]},
+    "accumulation by hand": {"by_hand": 2, "evaluate_every": 0, "at": ["train:0:1"]},
+    "accumulation by hand, FSDP2": {"by_hand": 2, "fsdp": True, "evaluate_every": 0, "at": ["train:0:1"]},
 }
 RESIZED: dict[str, tuple[int, int, dict[str, Any]]] = {
     "two to one": (2, 1, {}),

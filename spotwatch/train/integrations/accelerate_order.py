@@ -7,7 +7,6 @@ Global random state is none of it: that is in `chance`.
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +18,7 @@ from torch.utils.data import IterableDataset, RandomSampler
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.accelerate_chance import Chance
 from spotwatch.train.integrations.accelerate_shape import dataset_of, processes
-from spotwatch.train.shield import worker_init
+from spotwatch.train.integrations.workers import shield
 from spotwatch.train.state.stateful_loader import has_shuffle_buffer
 
 log = logging.getLogger("spotwatch.train")
@@ -97,8 +96,7 @@ def begin_alike(loader: Any, base: Any, name: str) -> None:
     Raises:
         ConfigError: what its passes begin with cannot be known.
     """
-    if base.num_workers:
-        base.worker_init_fn = functools.partial(_shielded, base.worker_init_fn)
+    shield(base)
     if base.persistent_workers:
         _let_workers_end(base, name)
     if loader.use_stateful_dataloader:
@@ -164,9 +162,3 @@ def _make_stateful_exact(base: Any, loader: Any) -> None:
     if type(sampler) is RandomSampler and sampler.generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         sampler.generator = torch.Generator().manual_seed(seed)
-
-
-def _shielded(own: Callable[[int], None] | None, worker_id: int) -> None:
-    worker_init(worker_id)
-    if own is not None:
-        own(worker_id)

@@ -24,8 +24,9 @@ from spotwatch.train.integrations import (
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_hooks import Hooks
-from spotwatch.train.integrations.lightning_loader import Source, resume_all, shield
+from spotwatch.train.integrations.lightning_loader import Source, resume_all
 from spotwatch.train.integrations.lightning_state import At, TrainerState
+from spotwatch.train.integrations.workers import shield
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from spotwatch.errors import ConfigError
@@ -21,37 +20,12 @@ from spotwatch.train.integrations.lengths import length_of
 from spotwatch.train.integrations.lightning_chance import Chance, Draws
 from spotwatch.train.integrations.lightning_replay import Replay
 from spotwatch.train.loaders import ResumableLoader
-from spotwatch.train.shield import worker_init
 from spotwatch.train.state.stateful_loader import only_counts
 
 log = logging.getLogger("spotwatch.train")
 
 _LOOKS = 2
 """How often in an epoch generators are looked for that were made with a batch, most likely its first."""
-
-
-def shield(loader: Any) -> None:
-    """Let the workers of a DataLoader outlive a signal to the whole process group; once is enough."""
-    own = getattr(loader, "worker_init_fn", None)
-    if (
-        getattr(loader, "num_workers", 0)
-        and not isinstance(own, Shield)
-        and hasattr(loader, "worker_init_fn")
-    ):
-        loader.worker_init_fn = Shield(own)
-
-
-@dataclass(frozen=True, slots=True)
-class Shield:
-    """A `worker_init_fn` that shields, and then calls the program's own."""
-
-    own: Any
-
-    def __call__(self, worker_id: int) -> None:
-        """Begin a worker."""
-        worker_init(worker_id)
-        if self.own is not None:
-            self.own(worker_id)
 
 
 class Source:

@@ -16,8 +16,8 @@ def shield(loader: Any) -> None:
     """Shield the workers that a DataLoader of torch's or Accelerate's will start; once is enough."""
     base = getattr(loader, "base_dataloader", loader)
     own = getattr(base, "worker_init_fn", None)
-    has_workers = hasattr(base, "worker_init_fn") and base.num_workers > 0
-    if has_workers and not isinstance(own, Shield):
+    workers = getattr(base, "num_workers", 0) if hasattr(base, "worker_init_fn") else 0
+    if workers > 0 and not isinstance(own, Shield):
         base.worker_init_fn = Shield(own)
 
 

@@ -19,7 +19,8 @@ from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
 
-_PARTS = ("generator", "batch_sampler", "sampler", "dataset", "collate_fn")
+_SAMPLERS = ("batch_sampler", "sampler")
+_PARTS = ("generator", *_SAMPLERS, "dataset", "collate_fn")
 
 Held = dict[str, dict[str, Any]]
 """The kinds and states of the generators, and the numbers that have moved, by where they are."""
@@ -41,7 +42,12 @@ class Holdings:
             for owner in self._reached.owners.values():
                 make_generator(owner)
             self._reached = reach(self._roots)
-        self._first = {path: slot.value for path, slot in self._reached.numbers.items()}
+        # Of data, a flag tells what this process has opened or read already; another one has not.
+        self._first = {
+            path: slot.value
+            for path, slot in self._reached.numbers.items()
+            if type(slot.value) is not bool or path.startswith(_SAMPLERS)
+        }
         self._there = self._reached.generators.keys()
         self._told: set[str] = set()
         self._readers: dict[str, tuple[Any, str, Callable[[], Any]]] = {}

@@ -31,6 +31,8 @@ class Drawing(Dataset[Any]):
         self.length = length
         self._noise = np.random.RandomState(3)
         self._late: random.Random | None = None
+        self._names: list[int] = []
+        self._is_open = False
 
     def __len__(self) -> int:
         return self.length
@@ -38,8 +40,11 @@ class Drawing(Dataset[Any]):
     def __getitem__(self, n: int) -> Any:
         if self._late is None:
             self._late = random.Random(4)
+        if not self._is_open:
+            # As programs do with what no other process can use: a file, a connection.
+            self._names, self._is_open = list(range(self.length)), True
         noise = torch.tensor([self._noise.rand(), self._late.random(), 1.0, -n / self.length])
-        return noise.float(), n
+        return noise.float(), self._names[n]
 
 
 class Counting(Sampler[int]):

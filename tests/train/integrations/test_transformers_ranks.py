@@ -40,6 +40,13 @@ _CASES: list[dict[str, Any]] = [
         {"name": name, "args": _ARGS | given, "data": _MORE, "lives": [PLAIN, at(count, rank=1), {}]}
         for name, given, count in (("unseeded", _UNSEEDED, 14), ("dispatched", _DISPATCHED, 4))
     ),
+    {
+        "name": "frozen",
+        "switches": 2,
+        "args": _ARGS | {"ddp_find_unused_parameters": True},
+        "lives": [PLAIN, at(7, rank=1), {}],
+    },
+    {"name": "frozen-sharded", "switches": 2, "args": _ARGS | _FSDP2, "lives": [at(7, rank=1), {}]},
     {"name": "told", "held": "told", "args": _ARGS, "lives": [PLAIN, at(8, rank=1), {}]},
 ]
 
@@ -75,6 +82,20 @@ def test_a_sampler_that_is_told_the_epoch_is_told_it_again(noted: Noted, rank: i
     """Below all that passes over batches, where Accelerate does not reach it."""
     noted.assert_same("told", rank=rank)
     assert noted.exits("told", rank=rank) == [75, 0]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_was_frozen_stays_frozen(noted: Noted, rank: int) -> None:
+    """DDP was made before a callback froze and thawed weights, and is again."""
+    noted.assert_same("frozen", rank=rank)
+    assert noted.exits("frozen", rank=rank) == [75, 0]
+
+
+def test_what_was_frozen_within_shards_is_refused(noted: Noted) -> None:
+    """FSDP2 goes on training what was frozen later, and would not in the next life."""
+    assert noted.all("frozen-sharded", "exit", life=1)[0]["status"] == 1
+    assert not noted.all("frozen-sharded", "train", life=1)
+    assert "frozen or thawed while it trained, which FSDP2 does not see" in noted.output
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

@@ -216,6 +216,10 @@ def make(case: dict[str, Any], life: dict[str, Any], base: Path, trace: str) -> 
     callbacks: list[Any] = [Logs(life, trace)]
     if "patience" in case:
         callbacks.append(EarlyStoppingCallback(case["patience"]))
+    if "switches" in case:
+        from tests.train.integrations.workers.transformers_settings import Switches  # noqa: PLC0415 - needs its lives
+
+        callbacks.append(Switches(case["switches"]))
     ck = None
     if not life.get("plain"):
         ck = Checkpointer(

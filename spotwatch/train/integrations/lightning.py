@@ -78,7 +78,8 @@ class SpotwatchCallback:
                 "SpotwatchCallback and a Checkpointer of its own, with another run_id"
             )
         package = _package_of(trainer)
-        refuse(trainer, pl_module, [one for one in trainer.callbacks if isinstance(one, SpotwatchCallback)])
+        ours = [one for one in trainer.callbacks if isinstance(one, SpotwatchCallback)]
+        refuse(trainer, pl_module, ours, package)
         warn(trainer)
         self._fit = Fit(trainer, self._ck, package, exits=self._exits)
 

@@ -15,6 +15,7 @@ from typing import Any
 from spotwatch.train.checkpointer import Checkpointer
 from spotwatch.train.integrations import lightning_ddp, lightning_values, lightning_weights
 from spotwatch.train.integrations.lightning_agreement import Agreement
+from spotwatch.train.integrations.lightning_kinds import is_a
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
@@ -153,8 +154,4 @@ class Evaluations:
 
 
 def _averaging(trainer: Any) -> list[Any]:
-    return [
-        one
-        for one in trainer.callbacks
-        if any(kind.__name__ == "WeightAveraging" for kind in type(one).__mro__)
-    ]
+    return [one for one in trainer.callbacks if is_a(one, "WeightAveraging")]

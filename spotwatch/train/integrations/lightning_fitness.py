@@ -13,6 +13,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.lightning_hooks import missing
+from spotwatch.train.integrations.lightning_kinds import is_a
 
 log = logging.getLogger("spotwatch.train")
 
@@ -36,26 +37,27 @@ _CALLBACKS = {
 }
 
 
-def refuse(trainer: Any, module: Any, ours: list[Any]) -> None:
+def refuse(trainer: Any, module: Any, ours: list[Any], package: str) -> None:
     """Raise for everything at once that does not fit.
 
     Args:
         trainer: whose strategy was connected, and nothing set up.
         module: the model.
         ours: all callbacks of ours.
+        package: `lightning.pytorch` or `pytorch_lightning`.
 
     Raises:
         ConfigError: the message says what to do.
     """
     problems = [
-        f"strategy {name}: {why}" for name, why in _STRATEGIES.items() if _is_a(trainer.strategy, name)
+        f"strategy {name}: {why}" for name, why in _STRATEGIES.items() if is_a(trainer.strategy, name)
     ]
     problems += [
         f"callback {name}: {why}"
         for name, why in _CALLBACKS.items()
-        if any(_is_a(one, name) for one in trainer.callbacks)
+        if any(is_a(one, name) for one in trainer.callbacks)
     ]
-    if _is_a(trainer.strategy.launcher, "_MultiProcessingLauncher"):
+    if is_a(trainer.strategy.launcher, "_MultiProcessingLauncher"):
         problems.append("strategy ddp_spawn, ddp_fork or ddp_notebook: use strategy='ddp', or torchrun")
     if "dataloader_iter" in inspect.signature(module.training_step).parameters:
         problems.append(
@@ -65,10 +67,10 @@ def refuse(trainer: Any, module: Any, ours: list[Any]) -> None:
         problems.append(f"{len(ours)} SpotwatchCallbacks: give the Trainer one")
     if problems:
         raise ConfigError(*problems)
-    if changed := missing(trainer):
-        package = type(trainer).__mro__[-2].__module__.partition(".")[0]
+    if changed := missing(trainer, package):
+        name = package.partition(".")[0]
         raise ConfigError(
-            f"{package} {version(package)} has changed {', '.join(changed)}, which saving needs: use one of "
+            f"{name} {version(name)} has changed {', '.join(changed)}, which saving needs: use one of "
             f"the versions that docs/integrations/lightning.md names"
         )
 
@@ -80,13 +82,9 @@ def warn(trainer: Any) -> None:
         trainer: with its loggers.
     """
     for logger in trainer.loggers:
-        if _is_a(logger, "CSVLogger") and isinstance(logger.version, str):
+        if is_a(logger, "CSVLogger") and isinstance(logger.version, str):
             log.warning(
                 "CSVLogger(version=%r): the next life deletes what this one logs there, for so Lightning "
                 "begins; leave version out, or use another logger",
                 logger.version,
             )
-
-
-def _is_a(thing: object, name: str) -> bool:
-    return any(kind.__name__ == name for kind in type(thing).__mro__)

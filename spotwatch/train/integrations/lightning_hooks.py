@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which methods of a Lightning trainer are replaced, on its instances, and how they are put back.
+"""What is replaced in a Lightning trainer, and put back; and whether all is there that is used of it.
 
 It does not know what is done in their place.
 """
@@ -7,6 +7,7 @@ It does not know what is done in their place.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,44 @@ _HOOKED: dict[str, dict[str, tuple[str, ...]]] = {
     "": {"_teardown": ()},
 }
 """What is replaced or called, by whose it is, with its parameters."""
+
+_READ = {
+    "_checkpoint_connector": ("_ckpt_path", "_loaded_checkpoint"),
+    "_logger_connector": (
+        "_callback_metrics",
+        "_current_fx",
+        "_first_loop_iter",
+        "_logged_metrics",
+        "_progress_bar_metrics",
+    ),
+    "fit_loop": (
+        "_combined_loader",
+        "_data_fetcher",
+        "_last_train_dl_reload_epoch",
+        "_loaded_from_state_dict",
+        "_restarting",
+        "_resuming_from_checkpoint",
+        "_should_accumulate",
+        "_should_reload_train_dl",
+    ),
+    "fit_loop.epoch_loop": ("_batches_that_stepped", "_results", "_should_accumulate"),
+    "fit_loop.epoch_loop.val_loop": (
+        "_combined_loader",
+        "_has_run",
+        "_logged_outputs",
+        "_on_evaluation_model_train",
+        "_results",
+        "_seen_batches_per_dataloader",
+    ),
+}
+"""What is read or set, by whose it is."""
+
+_MADE: dict[tuple[str, str], tuple[tuple[Any, ...], tuple[str, ...]]] = {
+    ("utilities.combined_loader", "CombinedLoader"): (([],), ("_flattened", "_iterator", "_mode")),
+    ("utilities.combined_loader", "_MaxSizeCycle"): (([],), ("_consumed",)),
+    ("loops.fetchers", "_PrefetchDataFetcher"): ((), ("batches",)),
+}
+"""Likewise of what Lightning makes only later: its module, class and arguments."""
 
 
 class Hooks:
@@ -61,14 +100,37 @@ class Hooks:
         self._replaced.clear()
 
 
-def missing(trainer: Any) -> list[str]:
-    """Return what this version of Lightning does not have, or has with other parameters."""
-    return [
-        ".".join(part for part in (path, name) if part)
+def missing(trainer: Any, package: str) -> list[str]:
+    """Return what this version of Lightning does not have, or has with other parameters.
+
+    Args:
+        trainer: of which nothing is replaced.
+        package: `lightning.pytorch` or `pytorch_lightning`.
+    """
+    methods = [
+        f"{path}.{name}"
         for path, names in _HOOKED.items()
         for name, parameters in names.items()
         if not _takes(getattr(_owner(trainer, path), name, None), parameters)
     ]
+    attributes = [
+        f"{path}.{name}"
+        for path, names in _READ.items()
+        for name in names
+        if not hasattr(_owner(trainer, path), name)
+    ]
+    later = [
+        f"{kind}.{name}"
+        for (module, kind), (arguments, names) in _MADE.items()
+        for name in names
+        if not hasattr(_made(f"{package}.{module}", kind, arguments), name)
+    ]
+    return [one.removeprefix(".") for one in methods + attributes + later]
+
+
+def _made(module: str, kind: str, arguments: tuple[Any, ...]) -> Any:
+    make = getattr(sys.modules.get(module), kind, None)
+    return None if make is None else make(*arguments)
 
 
 def _owner(trainer: Any, path: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from spotwatch.errors import ConfigError
 from spotwatch.train.integrations import lightning_ddp, lightning_files, lightning_values
+from spotwatch.train.integrations.lightning_kinds import is_a
 from spotwatch.train.integrations.lightning_loader import Source
 from spotwatch.train.integrations.lightning_switches import Switches
 from spotwatch.train.state import encoding, rng
@@ -87,7 +88,7 @@ class TrainerState:
             checkpoint["callbacks"] = lightning_files.find_again(trainer, checkpoint.get("callbacks", {}))
             connector.restore_callbacks()
             for callback in trainer.callbacks:
-                if _is_a(callback, "BaseFinetuning"):
+                if is_a(callback, "BaseFinetuning"):
                     # Its groups of parameters must be there before the optimizer's state is.
                     callback.on_fit_start(trainer, trainer.lightning_module)
             connector.restore_lr_schedulers()
@@ -237,10 +238,6 @@ def _has_workers(loader: Any) -> bool:
 def _loops(loop: Any) -> list[Any]:
     inner = [one for one in vars(loop).values() if hasattr(one, "reset_restart_stage")]
     return [loop, *(deeper for one in inner for deeper in _loops(one))]
-
-
-def _is_a(thing: object, name: str) -> bool:
-    return any(kind.__name__ == name for kind in type(thing).__mro__)
 
 
 def _has_hooks(trainer: Any, package: str) -> bool:

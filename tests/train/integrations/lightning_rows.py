@@ -102,5 +102,8 @@ REFUSED = [
     ("pruning", "ModelPruning: it renames parameters as it prunes"),
     ("two", "2 SpotwatchCallbacks: give the Trainer one"),
     ("twice", "fit() a second time with one SpotwatchCallback"),
-    ("renamed", "lightning 2.6.6 has changed fit_loop.on_advance_end, which saving needs"),
+    (
+        "renamed",
+        "lightning 2.6.6 has changed fit_loop.on_advance_end, _logger_connector._first_loop_iter, which",
+    ),
 ]

@@ -261,6 +261,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
     model = Sharded() if case.get("sharded") else Model()
     if case.get("bad") == "renamed":
         trainer.fit_loop.on_advance_end = lambda surprise: surprise
+        del trainer._logger_connector._first_loop_iter
     path = {"ckpt_path": case["path"]} if "path" in case else {}
     try:
         if case.get("bad") == "twice":

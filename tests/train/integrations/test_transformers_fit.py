@@ -32,7 +32,7 @@ _SAID = {
     "also_without_adapters": r"ConfigError: also=.* a GPT2LMHeadModel is saved whole: leave it out",
     "always_given": r"14 True",
     "own_train": r"5 True; 5 True; 5 True; .*missing .*'note'",
-    "other_batch_size": r"StoreError: .*per_device_train_batch_size was 2, and is 4.*set what was",
+    "other_batch_size": r"ConfigError: per_device_train_batch_size was 2, and is 4.*set what was",
     "scaled": r"8\.0",
     "told_before": r"0 76 76",
     "logged_oddly": r"\{'a': 0\.5, 'b': 2, 'c': \['\[0 1\]', \"<class 'object'>\"\], 'd': \[1, None, 'x'\]\}",

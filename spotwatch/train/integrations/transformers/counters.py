@@ -59,7 +59,6 @@ class Counters:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Put back what an epoch's loop does not reset; the rest waits in `restored`."""
         trainer = self._trainer
-        _fits(state, trainer.args)
         self.restored = state
         self.phase, self.evaluations = state["phase"], state["evaluations"]
         self.begun = state["begun"] or self.begun
@@ -166,8 +165,12 @@ def _fitting(args: Any) -> dict[str, Any]:
     }
 
 
-def _fits(state: dict[str, Any], args: Any) -> None:
+def expect_fitting(state: dict[str, Any], args: Any) -> None:
     """Refuse what would make the place in the data mean another one.
+
+    Args:
+        state: what `Counters.state_dict` returned.
+        args: of this life.
 
     Raises:
         ConfigError: an argument differs.

@@ -163,6 +163,7 @@ class Session:
                 "chance": own.chance_in(trainer, folder),
             }
             return first, passed
+        counters.expect_fitting(saved, trainer.args)
         self._chance = saved["chance"] or chance.capture()
         if saved["phase"] != course.START:
             self._counters.put_flags_back()

@@ -74,11 +74,12 @@ class Reached:
 
 
 def reach(roots: dict[str, Any]) -> Reached:
-    """Follow these, all that is near before what is far, up to some hundred objects."""
+    """Follow these, all that is near before what is far, up to some hundred functions and as many objects."""
     reached = Reached()
     seen = {id(one) for one in _global_generators()}
     waiting = deque((name, Slot(root, None, name)) for name, root in roots.items())
-    while waiting and len(seen) < _MOST_OBJECTS:
+    counts = {True: 0, False: 0}
+    while waiting:
         path, slot = waiting.popleft()
         value = slot.value
         if type(value) in _NUMBERS:
@@ -90,6 +91,11 @@ def reach(roots: dict[str, Any]) -> Reached:
         seen.add(id(value))
         if is_generator(value):
             reached.generators[path] = slot
+            continue
+        # Data in small pieces hides no function.
+        is_code = isinstance(value, (FunctionType, MethodType, type))
+        counts[is_code] += 1
+        if counts[is_code] > _MOST_OBJECTS:
             continue
         if hasattr(value, "__dict__") and not isinstance(value, (FunctionType, partial, type)):
             reached.owners[path] = value

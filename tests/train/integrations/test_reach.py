@@ -74,6 +74,14 @@ def test_the_next_batches_are_of_other_chance(way: str) -> None:
         assert _loader(program, way).collate_fn([3, 4]) != expected
 
 
+def test_many_small_objects_hide_no_function() -> None:
+    """Of data in small pieces not all is looked at, and of functions all are."""
+    pieces = [[[[piece, row] for piece in range(8)] for _ in range(8)] for row in range(60)]
+    with _life() as program:
+        roots = {"dataset": pieces, "collate_fn": program.by_helper}
+        assert set(reach(roots).generators) == {"collate_fn._twice._once.RNG"}
+
+
 def test_what_functions_of_libraries_name_is_not_followed() -> None:
     """Python's own generators, as that of temporary names, are no data's."""
 

@@ -110,7 +110,7 @@ class SpotwatchRun:
             raise
         number_on(self._accelerator, is_resumed=self.steps > 0)
         self._ck.__enter__()
-        self._is_misnumbered = any(position.taken for position in self._prepared.positions)
+        self._is_misnumbered = any(position.is_waiting for position in self._prepared.positions)
         self._gradients.watch()
         if self.steps:
             self._prepared.course.chance = rng.capture()
@@ -178,7 +178,7 @@ class SpotwatchRun:
         self._is_misnumbered = False
         for position in self._prepared.positions if self._prepared else ():
             if position.loader is loader:
-                return position.taken
+                return position.number_on()
         raise ConfigError(
             f"taken: a {type(loader).__qualname__} that was not prepared before `with SpotwatchRun(...)`; "
             f"give the loader that accelerator.prepare has returned"

@@ -59,6 +59,7 @@ class Position:
         self._chance = self._order.chance()
         self.luck = Luck(self._chance)
         self._pass = Pass()
+        self._is_numbered = self._is_passed_by = False
         self._asked = self._awaited = 0
         """How many iterators were made since a place was awaited, and how many passes had ended then."""
         self._left: tuple[int, dict[str, Any]] | None = None
@@ -98,13 +99,14 @@ class Position:
         """Return the number of the last pass of this life, and how many batches it has taken."""
         return self._pass.number, self._pass.batches
 
-    @property
-    def taken(self) -> int:
+    def number_on(self) -> int:
         """Return how many batches of this epoch the loop has taken, in lives before too."""
+        if self._is_passed_by:  # asked once more, the loop did not only look at it
+            self.move_on()
+        self._is_numbered = True
         if self._pass.is_open:
             return self._pass.batches
-        taken = self._pending["taken"] if self._pending else None
-        return 0 if taken is None or taken["all"] else int(taken["batches"])
+        return int(self._pending["taken"]["batches"]) if self._pending and self.is_waiting else 0
 
     @property
     def is_open(self) -> bool:
@@ -123,8 +125,8 @@ class Position:
 
     def move_on(self) -> None:
         """Forget where the loop has left a pass before its end: it has gone on to something else."""
-        if self._left is not None:
-            self._left = None
+        if self._left is not None or self._is_passed_by:
+            self._left, self._pending, self._is_passed_by = None, None, False
             self.luck.manual_seed(0)
 
     def set_aside(self) -> Any:
@@ -221,7 +223,7 @@ class Position:
         self.loader.iteration = epoch_of(self.loader) + 1
 
     def _await(self, pending: dict[str, Any] | None) -> None:
-        self._pending = pending
+        self._pending, self._is_passed_by = pending, False
         self._asked, self._awaited = 0, self._course.ends
 
     def _begin(self, pending: dict[str, Any] | None) -> Pass:
@@ -229,6 +231,7 @@ class Position:
         mine = Pass(number=self._pass.number + 1, resumed=pending, luck=self.luck.get_state(), is_open=True)
         mine.steps, mine.ends = self._course.steps, self._course.ends
         mine.backwards, mine.epoch = self._course.backwards, epoch_of(self.loader)
+        mine.is_numbered, self._is_numbered = self._is_numbered, False
         if pending:
             mine.batches, mine.begin = pending["taken"]["batches"], pending["taken"]["order"]
             mine.fills = int(self._fills)
@@ -255,10 +258,11 @@ class Position:
         if comes_again is None:
             self.luck.manual_seed(0)
             return
-        self._await(comes_again)
-        self._course.chance = mine.course_chance
         self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
-        if mine.chance is not None:
+        self._await(comes_again)
+        self._is_passed_by = mine.is_numbered and not mine.is_over
+        self._course.chance = mine.course_chance
+        if mine.chance is not None and not self._is_passed_by:
             self._chance.put(mine.chance)
 
     def _was_trained_on(self, mine: Pass) -> bool:

@@ -82,6 +82,8 @@ class Pass:
     """Its backward passes as this one began."""
     epoch: int = 0
     """The epoch that it was begun as."""
+    is_numbered: bool = False
+    """Whether the program numbers its batches on: then it may leave it at a number, as at a limit."""
     trained: Place | None = None
     """Where it was as the last step was counted in it; None: none was, in this life."""
 

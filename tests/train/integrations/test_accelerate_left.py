@@ -209,3 +209,30 @@ def test_a_loop_that_was_left_within_accumulation_begins_that_step_anew(
 
     assert live(3) == 1
     assert live(0) == 3
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+@pytest.mark.parametrize("stops", [(2,), (4,), (7,), (8, 2)], ids=str)
+def test_a_limit_of_batches_is_counted_on(
+    tmp_path: Path, environ: dict[str, str], stops: tuple[int, ...], *, evaluates: bool
+) -> None:
+    """Where a life is told at the limit, the next one finds that pass left, and begins another."""
+
+    def live(life: Loop) -> None:
+        training, evaluation = life.loaders
+        with life.run as run:
+            while run.steps < 12:
+                for number, batch in enumerate(training, start=run.taken(training)):
+                    if number == 4:
+                        break
+                    life.train(batch)
+                if evaluates:
+                    assert list(run.evaluate(evaluation))
+
+    def trained(*stops: int) -> list[list[float]]:
+        def make(_: int) -> list[DataLoader[torch.Tensor]]:
+            return [shuffled(28), DataLoader(Numbers(8), batch_size=4)]
+
+        return lived(tmp_path / str(stops), environ, make, live, stops)
+
+    assert trained(*stops) == trained()

@@ -47,6 +47,12 @@ _CASES: list[dict[str, Any]] = [
         "lives": [PLAIN, at(7, rank=1), {}],
     },
     {"name": "frozen-sharded", "switches": 2, "args": _ARGS | _FSDP2, "lives": [at(7, rank=1), {}]},
+    {
+        "name": "workers",
+        "args": _ARGS | {"dataloader_num_workers": 1},
+        "data": {"count": 44},
+        "lives": [PLAIN, at(7, "GROUP", rank=1), {}],
+    },
     {"name": "told", "held": "told", "args": _ARGS, "lives": [PLAIN, at(8, rank=1), {}]},
 ]
 
@@ -75,6 +81,13 @@ def test_accelerates_own_orders_are_the_same(noted: Noted, case: str, rank: int)
     assert len(noted.steps(case, "train", life=2, rank=rank)) % _STEPS_AN_EPOCH, (
         "it was to stop within an epoch"
     )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_workers_of_one_process_outlive_what_tells_it_to_stop(noted: Noted, rank: int) -> None:
+    """A signal to one process and its workers stops both processes, and they go on as one training."""
+    noted.assert_same("workers", rank=rank)
+    assert noted.exits("workers", rank=rank) == [75, 0]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

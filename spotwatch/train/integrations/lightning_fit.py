@@ -89,7 +89,8 @@ class Fit:
         self._hooks.put_back()
         combined = self._trainer.fit_loop._combined_loader
         if combined is not None:
-            combined._flattened = [one.loader if isinstance(one, Source) else one for one in combined.flattened]
+            ours = combined.flattened
+            combined._flattened = [one.loader if isinstance(one, Source) else one for one in ours]
         self._trainer.num_sanity_val_steps = self._sanity_steps
 
     # The resume.

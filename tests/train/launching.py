@@ -13,7 +13,7 @@ from typing import Any
 from tests.train.rendezvous import rendezvous
 
 WORKERS = Path(__file__).parent / "workers"
-LAUNCH_SECONDS = 200
+LAUNCH_SECONDS = 400
 """More than any of them takes, also beside other work on a slow machine."""
 
 

@@ -96,7 +96,7 @@ def test_rows_may_differ_in_a_part(date: str, *, is_padded: bool) -> None:
 @pytest.mark.parametrize(
     "nothing",
     [Own(), None, [], [0] * 9, [object()], data.Subset(_TENSORS, []), hugging.Dataset.from_dict({"a": []})],
-    ids=str,
+    ids=("own", "none", "empty", "alike", "objects", "subset of none", "table of none"),
 )
 def test_what_is_not_known_or_alike_tells_nothing(nothing: Any) -> None:
     """Where rows cannot be looked at, or are all alike, a run goes on."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a random generator is, and how a collator comes by its own. It does not look for any."""
+"""What a random generator is, and how a collator comes by its own. It does not look for any.
+
+Other objects are asked for nothing: what an attribute of theirs does, or raises, is not known.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,19 @@ from typing import Any
 
 def is_generator(value: Any) -> bool:
     """Tell whether it is a random generator that has a state."""
-    if isinstance(value, random.Random):
-        return not isinstance(value, random.SystemRandom)
+    kind = type(value)
+    if issubclass(kind, random.Random):
+        return not issubclass(kind, random.SystemRandom)
     numpy, torch = sys.modules.get("numpy"), sys.modules["torch"]
     kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, (torch.Generator, *kinds))
+    return issubclass(kind, (torch.Generator, *kinds))
 
 
 def make_generator(owner: Any) -> None:
     """Have a collator of transformers make the generator that it would make at its first batch."""
-    if getattr(owner, "seed", None) is None or getattr(owner, "generator", None) is not None:
+    make: Any = getattr(type(owner), "create_rng", None)
+    if not str(getattr(make, "__module__", "")).startswith("transformers."):
         return
-    make = getattr(type(owner), "create_rng", None)
-    if make is not None:
+    has = vars(owner)
+    if has.get("seed") is not None and has.get("generator") is None:
         make(owner)

@@ -68,8 +68,8 @@ def methods(function: Any, kind: type) -> Iterator[tuple[str, Any]]:
     """Return what a method names of its class, by its name, and what that names, and so on."""
     defined, waiting = dict(of_class(kind)), [function]
     while waiting:
-        code = getattr(waiting.pop(), "__code__", None)
-        names = set() if code is None else set(_names(code))
+        item = waiting.pop()
+        names = set(_names(item.__code__)) if issubclass(type(item), FunctionType) else set()
         for name in [name for name in defined if name.rpartition(".")[2] in names]:
             item = defined.pop(name)
             yield name, item
@@ -95,17 +95,17 @@ def _of_module(
 ) -> Iterator[tuple[str, Any]]:
     for name in names:
         # A function may import what it names: then the name is a module's.
-        value = space.get(name, None if passed else sys.modules.get(name))
-        if isinstance(value, ModuleType):
+        value: Any = space.get(name, None if passed else sys.modules.get(name))
+        if issubclass(type(value), ModuleType):
             if value not in passed and is_programs(value.__name__, home):
                 inner = _of_module(vars(value), names, home, [*passed, value])
                 yield from ((f"{name}.{one}", item) for one, item in inner)
         elif is_generator(value):
             yield name, value
-        elif isinstance(value, (FunctionType, type)):
+        elif issubclass(type(value), (FunctionType, type)):
             if is_programs(value.__module__, home):
                 yield name, value
-        elif not isinstance(value, _PLAIN) and not is_librarys(home):
+        elif not issubclass(type(value), _PLAIN) and not is_librarys(home):
             yield name, value
 
 
@@ -118,13 +118,13 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _function(item: Any) -> FunctionType | None:
     """Return the function of what a class defines, if it is or wraps one."""
-    if isinstance(item, property):
+    if issubclass(type(item), property):
         item = item.fget
-    elif isinstance(item, functools.cached_property):
+    elif issubclass(type(item), functools.cached_property):
         item = item.func
-    elif isinstance(item, (staticmethod, classmethod)):
+    elif issubclass(type(item), (staticmethod, classmethod)):
         item = item.__func__
-    return item if isinstance(item, FunctionType) else None
+    return item if issubclass(type(item), FunctionType) else None
 
 
 def _package(module: str) -> str:

@@ -2,7 +2,8 @@
 """Which random generators and counted numbers can be reached from some objects, each by where it is.
 
 Attributes, short lists and dicts, and what functions and classes of the program use (`named`) are followed;
-libraries' models, tokenizers and tables are not. It reads no state and changes none.
+libraries' models, tokenizers and tables are not. It reads no state and changes none, and calls nothing of a
+program's: what is a proxy, or made when it is asked for, is not asked.
 """
 
 from __future__ import annotations
@@ -86,42 +87,61 @@ def reach(roots: dict[str, Any]) -> Reached:
             if slot.owner is not None and _counts(slot.owner):
                 reached.numbers[path] = slot
             continue
-        if value is None or isinstance(value, (str, bytes, ModuleType)) or id(value) in seen:
+        kind = type(value)
+        if value is None or issubclass(kind, (str, bytes, ModuleType)) or id(value) in seen:
             continue
         seen.add(id(value))
         if is_generator(value):
             reached.generators[path] = slot
             continue
         # Data in small pieces hides no function.
-        is_code = isinstance(value, (FunctionType, MethodType, type))
+        is_code = issubclass(kind, (FunctionType, MethodType, type))
         counts[is_code] += 1
         if counts[is_code] > _MOST_OBJECTS:
             continue
-        if hasattr(value, "__dict__") and not isinstance(value, (FunctionType, partial, type)):
+        if _has_attributes(value) and not issubclass(kind, (FunctionType, partial, type)):
             reached.owners[path] = value
         waiting.extend((f"{path}.{part.name}", part) for part in _parts(value))
     return reached
 
 
 def _parts(value: Any) -> Iterator[Slot]:
-    if isinstance(value, (list, tuple, dict)):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        if len(value) <= _MOST_ITEMS:
-            yield from (Slot(item, None, str(name)) for name, item in items if not isinstance(item, _PLAIN))
-    elif isinstance(value, (partial, MethodType)):
-        names = ("func", "args", "keywords") if isinstance(value, partial) else ("__self__", "__func__")
+    kind = type(value)
+    if issubclass(kind, (list, tuple, dict)):
+        for name, item in _items(value):
+            if not issubclass(type(item), _PLAIN):
+                yield Slot(item, None, str(name))
+    elif issubclass(kind, (partial, MethodType)):
+        names = ("func", "args", "keywords") if issubclass(kind, partial) else ("__self__", "__func__")
         yield from (Slot(getattr(value, name), None, name) for name in names)
-        if isinstance(value, MethodType):
+        if issubclass(kind, MethodType):
             # All that its class has is followed too, but of a Trainer or a model.
             methods = named.methods(value.__func__, type(value.__self__))
             yield from (Slot(item, None, name) for name, item in methods)
-    elif isinstance(value, FunctionType):
+    elif issubclass(kind, FunctionType):
         yield from (Slot(item, None, name) for name, item in named.used(value))
-    elif isinstance(value, type):
+    elif issubclass(kind, type):
         if named.is_programs(value.__module__, "__main__"):
             yield from (Slot(item, None, name) for name, item in named.of_class(value))
-    elif hasattr(value, "__dict__"):
+    elif _has_attributes(value):
         yield from _attributes(value)
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    """Return what a short list or dict holds; one of a program's or library's kind may make it when asked."""
+    plain = next(kind for kind in (list, tuple, dict) if issubclass(type(value), kind))
+    if plain.__len__(value) > _MOST_ITEMS:
+        return []
+    return list(dict.items(value)) if plain is dict else list(enumerate(plain.__iter__(value)))
+
+
+def _has_attributes(value: Any) -> bool:
+    """Tell whether it has some of its own; without asking it, for its `__getattr__` may do anything."""
+    try:
+        object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return False
+    return True
 
 
 def _attributes(value: Any) -> Iterator[Slot]:
@@ -132,8 +152,8 @@ def _attributes(value: Any) -> Iterator[Slot]:
     # Of torch's modules some change samples.
     if all(name.startswith("torch.nn") for name in closed):
         for name, item in named.of_class(type(value)):
-            is_number = isinstance(item, _NUMBERS)
-            if name not in has and (not closed or is_generator(item) or isinstance(item, FunctionType)):
+            is_number = issubclass(type(item), _NUMBERS)
+            if name not in has and (not closed or is_generator(item) or issubclass(type(item), FunctionType)):
                 # A number that the class has is counted in the object.
                 yield Slot(item, value if is_number else None, name)
 

@@ -105,3 +105,60 @@ def test_what_functions_of_libraries_name_is_not_followed() -> None:
 def test_which_modules_are_the_programs(module: str | None, beside: str, is_one: bool) -> None:
     """Installed packages are followed from themselves only, known libraries never."""
     assert named.is_programs(module, beside) is is_one
+
+
+class _Settings(dict[str, Any]):
+    """A dict whose items are attributes too, as configurations often are."""
+
+    __getattr__ = dict.__getitem__
+
+
+class _Unopened:
+    """Opens when it is asked for anything, which fails here."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class _Bare(_Unopened):
+    __slots__ = ()
+
+
+class _Unbound(_Unopened):
+    """Stands for another object, also when it is asked for its class."""
+
+    @property  # type: ignore[misc]  # as proxies have it
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
+
+
+class _Loads(dict[str, Any]):
+    """Loads what it holds when it is asked for it."""
+
+    def items(self) -> Any:
+        raise RuntimeError("loads everything")
+
+
+class _Rows:
+    """A dataset with a generator beside such an object."""
+
+    def __init__(self, beside: Any) -> None:
+        self.beside = beside
+        self.generator = np.random.default_rng(0)
+
+    def __getitem__(self, place: int) -> Any:
+        return self.generator.random(), self.beside, place
+
+
+@pytest.mark.parametrize("kind", [_Settings, _Unopened, _Bare, _Unbound, _Loads])
+def test_what_may_do_anything_when_it_is_asked_is_not_asked(kind: type) -> None:
+    """Held by a dataset, or named by a function: it is passed over, and what is beside it is found."""
+    one = kind()
+    rows = _Rows(one)
+
+    def collate(samples: Any) -> Any:
+        return samples, one
+
+    loader = SimpleNamespace(dataset=rows, collate_fn=collate, num_workers=0)
+    held = Holdings(loader, evaluated=None).read()
+    assert list(held["generators"]) == ["dataset.generator"]

@@ -2,7 +2,8 @@
 """What a loader holds that moves as it is read: random generators, and numbers that its parts count.
 
 They are looked for in its sampler, dataset and `collate_fn`, in what these hold and what their functions use.
-Data is not looked into, and what workers move is theirs. It does not know when to look.
+Data is not looked into, and what workers move is theirs. Numbers beside data that has changed (`shapes`) are
+left as each life has them. It does not know when to look.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from spotwatch.train.integrations.generators import is_generator, make_generator
-from spotwatch.train.integrations.reach import reach
+from spotwatch.train.integrations.reach import is_programs, reach
+from spotwatch.train.integrations.shapes import shape
 from spotwatch.train.state import rng
 
 log = logging.getLogger("spotwatch.train")
@@ -22,8 +24,12 @@ log = logging.getLogger("spotwatch.train")
 _SAMPLERS = ("batch_sampler", "sampler")
 _PARTS = ("generator", *_SAMPLERS, "dataset", "collate_fn")
 
-Held = dict[str, dict[str, Any]]
-"""The kinds and states of the generators, and the numbers that have moved, by where they are."""
+_COUNT_ALWAYS = ("generator", *_SAMPLERS, "collate_fn", "itself")
+"""What holds no data, whatever else changes in it."""
+
+Held = dict[str, Any]
+"""The kinds and states of the generators, and the numbers that have moved, by where they are; and which parts
+count what is of data that is not saved."""
 
 
 class Holdings:
@@ -48,6 +54,11 @@ class Holdings:
             for path, slot in self._reached.numbers.items()
             if type(slot.value) is not bool or path.startswith(_SAMPLERS)
         }
+        # A stream is read anew from its beginning, by what it had counted then.
+        streams = (name for name, root in self._roots.items() if _is_stream(root))
+        self._count_always = {*_COUNT_ALWAYS, *streams}
+        self._shapes = self._look_at_shapes()
+        self._left: set[str] = set()
         self._there = self._reached.generators.keys()
         self._told: set[str] = set()
         self._readers: dict[str, tuple[Any, str, Callable[[], Any]]] = {}
@@ -71,6 +82,7 @@ class Holdings:
         if looks:
             self._reached = reach(self._roots)
             self._readers.clear()
+            self._leave_changed()
         generators, numbers = {}, {}
         for path, slot in self._reached.generators.items():
             generator = slot.now()
@@ -85,7 +97,7 @@ class Holdings:
             # One that is of another kind now was looked up, not counted.
             if type(value) is type(first) and value != first:
                 numbers[path] = value
-        return {"generators": generators, "numbers": numbers}
+        return {"generators": generators, "numbers": numbers, "left": sorted(self._left)}
 
     def filled(self, *helds: Held) -> list[Held]:
         """Return each with all numbers that have moved in one of them: other lives may begin with others."""
@@ -95,9 +107,11 @@ class Holdings:
 
     def put(self, held: Held) -> None:
         """Make it so again; a generator that was not there yet is taken away, and will be made again."""
-        reached = reach(self._roots)
+        reached = self._reached = reach(self._roots)
+        self._leave_changed()
+        self._left.update(held["left"])
         for path, first in self._first.items():
-            if path in reached.numbers:
+            if path in reached.numbers and _root(path) not in self._left:
                 reached.numbers[path].replace(held["numbers"].get(path, first))
         for path in reached.generators.keys() - self._there - held["generators"].keys():
             reached.generators[path].replace(None)
@@ -110,6 +124,20 @@ class Holdings:
             else:
                 _set_state(slot.value, state)
 
+    def _look_at_shapes(self) -> dict[str, Any]:
+        return {
+            path: shape(owner)
+            for path, owner in self._reached.owners.items()
+            if _root(path) not in self._count_always and is_programs(owner)
+        }
+
+    def _leave_changed(self) -> None:
+        now = self._look_at_shapes()
+        for root in {_root(path) for path in now} - self._left:
+            if any(now.get(path) != was for path, was in self._shapes.items() if _root(path) == root):
+                self._left.add(root)
+                log.info("numbers in the %s are of data it has read, so each life has its own", root)
+
     def _tell(self, path: str) -> None:
         if path not in self._told:
             log.warning(
@@ -118,6 +146,14 @@ class Holdings:
                 path,
             )
         self._told.add(path)
+
+
+def _is_stream(data: Any) -> bool:
+    return issubclass(type(data), sys.modules["torch"].utils.data.IterableDataset)
+
+
+def _root(path: str) -> str:
+    return path.partition(".")[0]
 
 
 def plain(held: Held) -> Held:

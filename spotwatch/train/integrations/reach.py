@@ -105,6 +105,11 @@ def reach(roots: dict[str, Any]) -> Reached:
     return reached
 
 
+def is_programs(owner: Any) -> bool:
+    """Tell whether it is an object of a class of the program's own."""
+    return not (named.is_librarys(type(owner).__module__) or _closed(owner))
+
+
 def _parts(value: Any) -> Iterator[Slot]:
     kind = type(value)
     if issubclass(kind, (list, tuple, dict)):
@@ -160,9 +165,7 @@ def _attributes(value: Any) -> Iterator[Slot]:
 
 def _counts(owner: Any) -> bool:
     """Tell whether it is a program's own sampler, dataset or function."""
-    kind = type(owner)
-    is_foreign = named.is_librarys(kind.__module__) or _closed(owner)
-    return not is_foreign and any(hasattr(kind, name) for name in _METHODS)
+    return is_programs(owner) and any(hasattr(type(owner), name) for name in _METHODS)
 
 
 def _closed(value: Any) -> list[str]:

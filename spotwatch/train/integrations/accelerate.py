@@ -120,8 +120,8 @@ class SpotwatchRun:
         """Say that a batch is done, with all that belongs to it; save when due.
 
         It counts, and may save, only where an optimizer has stepped: inside gradient accumulation it does
-        nothing, and where `Accelerator.backward` has made gradients that no prepared optimizer has used and
-        no `zero_grad` has dropped.
+        nothing, and where `Accelerator.backward` has made gradients that no optimizer has used and no
+        `zero_grad` has dropped. After 128 such calls in a row it counts each, for then steps cannot be seen.
 
         Args:
             healthy: as `Checkpointer.step` takes it.
@@ -135,7 +135,7 @@ class SpotwatchRun:
         """
         if self._prepared is None:
             raise ConfigError("step() outside of `with SpotwatchRun(...) as run`: nothing was resumed")
-        if self._gradients.are_in_hand:
+        if not self._gradients.end_step():
             if self._is_misnumbered and self._accelerator.sync_gradients:
                 self._is_misnumbered = False
                 log.warning(

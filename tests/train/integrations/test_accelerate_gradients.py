@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -173,19 +172,6 @@ def test_a_loop_that_ends_with_gradients_in_hand_is_saved(
         signal.raise_signal(signal.SIGTERM)
     assert program.ck.exit_code == 75
     assert caplog.text.count("gradients that no step has used") == 1
-
-
-def test_an_optimizer_that_never_steps_is_said(
-    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Else a run that steps another one would never be saved, without a word."""
-    program = Program(tmp_path, environ)
-    with caplog.at_level(logging.WARNING), SpotwatchRun(program.ck, program.accelerator) as run:
-        for _ in range(1001):
-            program.accelerator.backward(program.model(torch.ones(1, 2)).sum())
-            run.step()
-    assert run.steps == 0
-    assert caplog.text.count("no step of a prepared optimizer") == 1
 
 
 def test_batches_taken_are_told_of_prepared_loaders_alone(tmp_path: Path, environ: dict[str, str]) -> None:

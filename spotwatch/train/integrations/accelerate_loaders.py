@@ -228,9 +228,11 @@ class Position:
 
     def _begin(self, pending: dict[str, Any] | None) -> Pass:
         self._left = None
+        follows_read = self._pass.was_read(self._course, epoch_of(self.loader))
         mine = Pass(number=self._pass.number + 1, resumed=pending, luck=self.luck.get_state(), is_open=True)
         mine.steps, mine.ends = self._course.steps, self._course.ends
         mine.backwards, mine.epoch = self._course.backwards, epoch_of(self.loader)
+        mine.follows_read = follows_read
         mine.is_numbered, self._is_numbered = self._is_numbered, False
         if pending:
             mine.batches, mine.begin = pending["taken"]["batches"], pending["taken"]["order"]
@@ -243,32 +245,26 @@ class Position:
         if mine.steps != self._course.steps:
             mine.trained = self._here(mine)
         mine.is_open = False
-        comes_again = mine.resumed
-        if mine.is_over and not self._was_trained_on(mine):
-            self.loader.iteration = mine.epoch
-        elif mine.is_over:
+        is_evaluated = self._at_start is not None and mine.resumed is not None and mine.trained is None
+        if mine.is_over and not is_evaluated:
+            # Trained on or not, it counts: what was read may be trained on after it.
             self._course.ends += mine.trained is not None
-            comes_again = None
+            self._course.tell_of_read(mine, self.name)
         elif mine.ends != self._course.ends:
-            comes_again = None  # as `zip` does, once another loader has ended: so has the epoch
+            pass  # as `zip` does, once another loader has ended: so has the epoch
         elif mine.trained is not None:
             self._left = (self._course.steps, self._taken(mine, mine.trained))
             self.luck.fetch = mine.trained.fetch
             return
-        if comes_again is None:
-            self.luck.manual_seed(0)
+        elif mine.resumed is not None:  # looked into, or evaluated on
+            self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
+            self._await(mine.resumed)
+            self._is_passed_by = mine.is_numbered and not mine.is_over
+            self._course.chance = mine.course_chance
+            if mine.chance is not None and not self._is_passed_by:
+                self._chance.put(mine.chance)
             return
-        self.luck.begin, self.luck.fetch = mine.luck["begin"], mine.luck["fetch"]
-        self._await(comes_again)
-        self._is_passed_by = mine.is_numbered and not mine.is_over
-        self._course.chance = mine.course_chance
-        if mine.chance is not None and not self._is_passed_by:
-            self._chance.put(mine.chance)
-
-    def _was_trained_on(self, mine: Pass) -> bool:
-        """Tell it by steps, and by backward passes, for those of a whole epoch may make one step after it."""
-        course = self._course
-        return mine.trained is not None or not course.sees_backwards or course.backwards != mine.backwards
+        self.luck.manual_seed(0)
 
     def _here(self, mine: Pass) -> Place:
         is_all = bool(self.loader.end_of_dataloader)

@@ -6,11 +6,14 @@ What becomes of it in a save is in `accelerate_loaders`.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 from spotwatch.train.integrations.accelerate_chance import Chance
 from spotwatch.train.state import rng
+
+log = logging.getLogger("spotwatch.train")
 
 
 @dataclass(slots=True)
@@ -26,6 +29,8 @@ class Course:
     backwards: int = 0
     is_asked: bool = False
     """Whether the program has asked a loader which epoch it is in."""
+    is_read_told: bool = False
+    """Whether it was said that a pass without training counts as an epoch."""
     chance: dict[str, Any] | None = None
     """The random state that this life goes on with, until the loop comes to what goes on."""
 
@@ -35,6 +40,16 @@ class Course:
         if chance is not None and not self.steps:
             rng.restore(chance)
         return chance
+
+    def tell_of_read(self, mine: Pass, name: str) -> None:
+        """Say once, at the end of a pass that was trained on, that the one before it counts too."""
+        if mine.follows_read and mine.trained and self.is_asked and not self.is_read_told:
+            self.is_read_told = True
+            log.warning(
+                "%s: a pass over it that nothing was trained on counts as an epoch, so that a later life may "
+                "train on fewer: to look at its batches alone, read run.evaluate(loader)",
+                name,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +97,18 @@ class Pass:
     """Its backward passes as this one began."""
     epoch: int = 0
     """The epoch that it was begun as."""
+    follows_read: bool = False
+    """Whether the one before it ran to its end, and nothing was trained on it."""
     is_numbered: bool = False
     """Whether the program numbers its batches on: then it may leave it at a number, as at a limit."""
     trained: Place | None = None
     """Where it was as the last step was counted in it; None: none was, in this life."""
+
+    def was_read(self, course: Course, epoch: int) -> bool:
+        """Tell whether it counts as an epoch, for the loader is in `epoch` now, without training since."""
+        is_counted = self.is_over and epoch != self.epoch  # a pass of run.evaluate is not
+        is_idle = course.steps == self.steps and course.backwards == self.backwards
+        return is_counted and is_idle and self.trained is None
 
 
 class Luck:

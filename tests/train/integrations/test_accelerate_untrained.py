@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes over the training loader that train on nothing, and whole passes that make one step."""
+"""Passes over a loader in which no step falls: trained on after them, evaluated on, or only read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, product
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +39,82 @@ LOADERS: dict[str, tuple[Callable[[], DataLoader[torch.Tensor]], dict[str, Any]]
 }
 
 
-def measured(life: Loop) -> None:
-    """Read the loader once more after each epoch, as for the accuracy in training."""
+def gathered(life: Loop) -> None:
+    """Read all without gradients, as rollouts do, and then train on it."""
     (loader,) = life.loaders
     with life.run:
         for _ in range(loader.iteration, 3):
-            for batch in loader:
-                life.train(batch)
-            for batch in loader:
-                life.model(batch)
+            with torch.no_grad():
+                read = [batch for batch in loader if life.model(batch).numel()]
+            life.train(torch.cat(read))
 
 
-def counted(life: Loop) -> None:
-    """Read all first, as for a mean, and only then begin with the epochs."""
+def asked_anew(life: Loop) -> None:
+    """Do the same, until the loader has counted all epochs."""
     (loader,) = life.loaders
     with life.run:
-        assert list(loader)
+        while loader.iteration < 3 and len(life.trained) < 4:
+            life.train(torch.cat(list(loader)))
+
+
+def stepped(life: Loop, backward: Callable[[Loop, torch.Tensor], object]) -> None:
+    """Make one step of the gradients of a whole pass, after it."""
+    (loader,) = life.loaders
+    with life.run as run:
         for _ in range(loader.iteration, 3):
+            read: list[float] = []
             for batch in loader:
-                life.train(batch)
+                backward(life, life.model(batch).sum())
+                read += batch.flatten().tolist()
+            life.optimizer.step()
+            life.optimizer.zero_grad()
+            life.trained.append(read)
+            life.tell()
+            run.step()
+
+
+def whole(life: Loop) -> None:
+    """Make these gradients by Accelerate."""
+    stepped(life, lambda life, loss: life.accelerator.backward(loss))
+
+
+def by_hand(life: Loop) -> None:
+    """Make them by torch's own means."""
+    stepped(life, lambda _, loss: torch.autograd.backward(loss))
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("trains", [gathered, asked_anew, whole, by_hand])
+def test_a_pass_that_is_trained_on_after_it_is_an_epoch(
+    tmp_path: Path, environ: dict[str, str], kind: str, trains: Callable[[Loop], None]
+) -> None:
+    """It counts at its end, when nobody can know what becomes of it, in a resumed run too."""
+    make, options = LOADERS[kind]
+
+    def run(*stops: int) -> list[list[int]]:
+        rows = lived(tmp_path / str(stops), environ, lambda _: [make()], trains, stops, **options)
+        return [[int(number) for number in row] for row in rows]
+
+    straight, stopped = run(), run(1, 1)
+    assert stopped == straight
+    assert [sorted(row) for row in straight] == [list(range(20))] * 3
+    assert straight[0] != straight[1]
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_pass_without_training_goes_as_without_a_run(
+    tmp_path: Path, environ: dict[str, str], kind: str
+) -> None:
+    """An uninterrupted program has the orders and the count of epochs that it had before it used one."""
+    make, options = LOADERS[kind]
+
+    def live(*, is_run: bool) -> list[tuple[int, list[list[float]]]]:
+        life = Loop(tmp_path, environ, make(), **options)
+        (loader,) = life.loaders
+        with life.run if is_run else nullcontext():
+            return [(loader.iteration, [batch.flatten().tolist() for batch in loader]) for _ in range(4)]
+
+    assert live(is_run=True) == live(is_run=False)
 
 
 def evaluated(life: Loop) -> None:
@@ -71,50 +129,64 @@ def evaluated(life: Loop) -> None:
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-@pytest.mark.parametrize(
-    ("reads", "stops"),
-    [
-        *product((measured, evaluated), ((2, 7), (5, 5))),
-        (counted, (2, 7)),  # at an epoch's end it would read nothing
-    ],
-)
-def test_a_pass_that_trains_on_nothing_is_no_epoch(
-    tmp_path: Path,
-    environ: dict[str, str],
-    kind: str,
-    reads: Callable[[Loop], None],
-    stops: tuple[int, ...],
+@pytest.mark.parametrize("stops", [(2, 7), (5, 5)])
+def test_an_evaluation_over_the_training_loader_is_no_epoch(
+    tmp_path: Path, environ: dict[str, str], kind: str, stops: tuple[int, ...]
 ) -> None:
     """It counts none, and takes nothing of what is left of one."""
     make, options = LOADERS[kind]
 
     def run(*stops: int) -> list[list[int]]:
-        rows = lived(tmp_path / str(stops), environ, lambda _: [make()], reads, stops, **options)
-        return [sorted(int(number) for number in row) for row in rows]
+        rows = lived(tmp_path / str(stops), environ, lambda _: [make()], evaluated, stops, **options)
+        return [[int(number) for number in row] for row in rows]
 
     straight, stopped = run(), run(*stops)
     assert len(stopped) == len(straight) == 15
-    if reads is measured:
-        assert stopped == straight
     for epoch in range(3):
         assert sorted(chain(*stopped[5 * epoch : 5 * epoch + 5])) == list(range(20))
 
 
-def whole(life: Loop) -> None:
-    """Make one step of all batches of an epoch, after its pass."""
+def read_after(life: Loop) -> None:
+    """Read the loader once more after each epoch, as for the accuracy in training."""
     (loader,) = life.loaders
-    with life.run as run:
+    with life.run:
         for _ in range(loader.iteration, 3):
             for batch in loader:
-                life.accelerator.backward(life.model(batch).sum())
-            life.trained.append([])
-            life.optimizer.step()
-            life.optimizer.zero_grad()
-            life.tell()
-            run.step()
+                life.train(batch)
+            assert list(loader)
 
 
-def test_a_whole_pass_that_makes_one_step_is_an_epoch(tmp_path: Path, environ: dict[str, str]) -> None:
-    """The step is counted after the pass has ended."""
-    trained = lived(tmp_path, environ, lambda _: [LOADERS["seedable"][0]()], whole, (1, 1))
-    assert len(trained) == 3
+def read_before(life: Loop) -> None:
+    """Read it before the epochs, as for a mean."""
+    (loader,) = life.loaders
+    with life.run:
+        assert list(loader)
+        for _ in range(loader.iteration, 3):
+            for batch in loader:
+                life.train(batch)
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_told"),
+    [
+        (read_after, True),
+        (read_before, True),
+        (evaluated, False),
+        (gathered, False),
+        (whole, False),
+        (by_hand, False),
+    ],
+)
+def test_a_pass_that_is_read_alone_is_said_to_count(
+    tmp_path: Path,
+    environ: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    reads: Callable[[Loop], None],
+    is_told: bool,
+) -> None:
+    """It is said once, and not of what `run.evaluate` reads or what is trained on after its pass."""
+    life = Loop(tmp_path, environ, LOADERS["shuffled"][0]())
+    reads(life)
+    said = [record.getMessage() for record in caplog.records if "counts as an epoch" in record.message]
+    assert len(said) == is_told
+    assert all("run.evaluate(loader)" in line for line in said)

@@ -24,7 +24,8 @@ from spotwatch.train.integrations import (
 from spotwatch.train.integrations.lightning_evaluation import BrokenOff, Evaluations
 from spotwatch.train.integrations.lightning_exit import leave
 from spotwatch.train.integrations.lightning_hooks import Hooks
-from spotwatch.train.integrations.lightning_loader import Source, resume_all
+from spotwatch.train.integrations.lightning_loader import resume_all, unwrap, wrap
+from spotwatch.train.integrations.lightning_made import Making
 from spotwatch.train.integrations.lightning_state import At, TrainerState
 from spotwatch.train.integrations.workers import shield
 from spotwatch.train.state import rng
@@ -76,6 +77,7 @@ class Fit:
         self._resume_start = replace(connector, "resume_start", self._on_resume_start)
         self._resume_end = replace(connector, "resume_end", self._on_resume_end)
         replace(signals, "register_signal_handlers", self._on_register_signal_handlers)
+        self._makings = Making(self._trainer, fit, replace), Making(self._trainer, evaluation, replace)
         self._load_states = replace(fit, "_load_combined_loader_states", self._on_loaders)
         self._run_start = replace(fit, "on_run_start", self._on_run_start)
         self._epoch_start = replace(fit, "on_advance_start", self._on_epoch_start)
@@ -87,10 +89,8 @@ class Fit:
 
     def _uninstall(self) -> None:
         self._hooks.put_back()
-        combined = self._trainer.fit_loop._combined_loader
-        if combined is not None:
-            ours = combined.flattened
-            combined._flattened = [one.loader if isinstance(one, Source) else one for one in ours]
+        if (combined := self._trainer.fit_loop._combined_loader) is not None:
+            unwrap(combined)
         self._trainer.num_sanity_val_steps = self._sanity_steps
 
     # The resume.
@@ -106,7 +106,8 @@ class Fit:
         trainer = self._trainer
         path = trainer._checkpoint_connector._ckpt_path
         self._resume_end()
-        self._state = state = TrainerState(trainer, self._package)
+        here = rng.capture()
+        self._state = state = TrainerState(trainer, self._package, self._makings)
         self._lists = lightning_values.lists(trainer.lightning_module)
         optimizers = {f"optimizer_{n}": one for n, one in enumerate(trainer.optimizers)}
         self._ck.track(model=trainer.lightning_module, lightning=state, **optimizers)
@@ -139,9 +140,13 @@ class Fit:
             self._lift()
         else:
             trainer.should_stop = self._resumed["should_stop"]
+        trained, evaluated = (one or here for one in self._resumed.get("made_from", (None, None)))
+        self._makings[1].want(evaluated)
         if lightning_early.are_made(trainer):
             self._tell_loaders(self._resumed)
             lightning_early.begin_again(trainer)
+        else:
+            self._makings[0].want(trained)
 
     def _lift(self) -> None:
         """Let the loops begin although training may have reached its end: something is left to do."""
@@ -158,13 +163,8 @@ class Fit:
         log.info("Lightning's handling of SIGTERM and its requeueing under Slurm are off: spotwatch's are on")
 
     def _on_loaders(self) -> None:
-        combined = self._trainer.fit_loop._combined_loader
         self._load_states()
-        for one in combined.flattened:
-            shield(one)
-        combined._flattened = [
-            one if isinstance(one, Source) else Source(one, combined) for one in combined.flattened
-        ]
+        wrap(self._trainer.fit_loop._combined_loader)
         if self._resumed is not None:
             self._tell_loaders(self._resumed)
 

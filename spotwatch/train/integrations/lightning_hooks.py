@@ -15,6 +15,7 @@ _HOOKED: dict[str, dict[str, tuple[str, ...]]] = {
     "_checkpoint_connector": {"resume_start": ("checkpoint_path", "weights_only"), "resume_end": ()},
     "_signal_connector": {"register_signal_handlers": ()},
     "fit_loop": {
+        "setup_data": (),
         "_load_combined_loader_states": (),
         "on_run_start": (),
         "on_advance_start": (),

@@ -19,6 +19,7 @@ from spotwatch.train.integrations import rows
 from spotwatch.train.integrations.lengths import length_of
 from spotwatch.train.integrations.lightning_chance import Chance, Draws
 from spotwatch.train.integrations.lightning_replay import Replay
+from spotwatch.train.integrations.workers import shield
 from spotwatch.train.loaders import ResumableLoader
 from spotwatch.train.state.stateful_loader import only_counts
 
@@ -254,6 +255,21 @@ class Source:
         self._replay.draw_now(iterator)
         self.put_back_generators(state)
         return iterator
+
+
+def wrap(combined: Any) -> None:
+    """Put a source around each of the loaders of a `CombinedLoader`, whose workers outlive a signal then."""
+    for one in combined.flattened:
+        shield(one)
+    combined._flattened = [  # noqa: SLF001 - what its public name does is to make all anew
+        one if isinstance(one, Source) else Source(one, combined) for one in combined.flattened
+    ]
+
+
+def unwrap(combined: Any) -> None:
+    """Let it have the loaders themselves again."""
+    ours = combined.flattened
+    combined._flattened = [one.loader if isinstance(one, Source) else one for one in ours]  # noqa: SLF001 - likewise
 
 
 def resume_all(sources: list[Source], states: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.integrations import lightning_ddp, lightning_files, lightning_values
 from spotwatch.train.integrations.lightning_kinds import is_a
 from spotwatch.train.integrations.lightning_loader import Source
+from spotwatch.train.integrations.lightning_made import Making
 from spotwatch.train.integrations.lightning_switches import Switches
 from spotwatch.train.state import encoding, rng
 from spotwatch.train.state.found import Found
@@ -45,10 +47,12 @@ class TrainerState:
     Args:
         trainer: whose strategy has set up model and optimizers.
         package: `lightning.pytorch` or `pytorch_lightning`.
+        makings: of the loaders of training, and of evaluations.
     """
 
-    def __init__(self, trainer: Any, package: str) -> None:
+    def __init__(self, trainer: Any, package: str, makings: Sequence[Making]) -> None:
         self._trainer = trainer
+        self._makings = makings
         self._package = package
         self._has_hooks = _has_hooks(trainer, package)
         self._unkept: set[str] = set()
@@ -121,6 +125,7 @@ class TrainerState:
             "values": values,
             "switches": self.switches.state(is_last=self.at is At.END),
             "sources": [source.state(ahead) for source in sources],
+            "made_from": [making.chance for making in self._makings],
             "evaluated": self.evaluated,
             "consumed": list(getattr(getattr(combined, "_iterator", None), "_consumed", ())),
             "gradients": self._gradients(),

@@ -25,6 +25,8 @@ SCHEDULED: dict[str, Any] = {"accumulates": {"0": 2, "1": 4}, "samples": 40}
 # Asked in configure_optimizers how many steps there will be, Lightning makes its loaders before the resume.
 ESTIMATED: dict[str, Any] = {"estimates": "optimizers"}
 RELOADED: dict[str, Any] = {**ESTIMATED, "trainer": {"reload_dataloaders_every_n_epochs": 2}}
+DRAWN: dict[str, Any] = {"drawn": "all"}
+REDRAWN: dict[str, Any] = {"drawn": "training", "trainer": {"reload_dataloaders_every_n_epochs": 1}}
 EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ("random step", PLAIN, "step", RANDOM.randrange(1, 17), "term"),
     ("random step, order", PLAIN, "step", RANDOM.randrange(1, 17), "stop"),
@@ -68,6 +70,12 @@ EVERY: list[tuple[str, dict[str, Any], str, int, str]] = [
     ],
     ("steps estimated before our callback is set up", {"estimates": "setup"}, "step", 8, "term"),
     *[(f"steps estimated, loaders made anew: {step}", RELOADED, "step", step, "term") for step in (8, 14)],
+    *[
+        (f"data drawn anew in each life: {place}", DRAWN, place, 12, "term")
+        for place in ("step", "validation")
+    ],
+    *[(f"data drawn anew in each epoch: {step}", REDRAWN, "step", step, "term") for step in (3, 8)],
+    ("data drawn anew in each epoch: end", REDRAWN, "epoch", 12, "term"),
     ("the other package", {"package": "pytorch_lightning"}, "step", 8, "term"),
 ]
 HELD = (

@@ -59,6 +59,28 @@ def evaluated(case: dict[str, Any], rank: int) -> Any:
     return Subset(shared(24), range(12)) if case.get("loader") == "held shared" else Noisy(12)
 
 
+def given(pl: Any, case: dict[str, Any], validation: Any) -> dict[str, Any]:
+    """Return what a fit is given: loaders, or a module that draws its data where it makes them."""
+    if "drawn" not in case:
+        return {
+            "train_dataloaders": loader(case),
+            "val_dataloaders": None if case.get("unchecked") else validation,
+        }
+
+    class Drawn(pl.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            return DataLoader(_drawn(24), batch_size=4, shuffle=True)
+
+        def val_dataloader(self) -> Any:
+            return DataLoader(_drawn(12), batch_size=4) if case["drawn"] == "all" else validation
+
+    return {"datamodule": Drawn()}
+
+
+def _drawn(length: int) -> Any:
+    return Subset(Noisy(48), torch.randperm(48)[:length].tolist())
+
+
 def _stateful(data: Any, **options: Any) -> Any:
     return importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader(data, **options)
 

@@ -35,7 +35,7 @@ from spotwatch.train.integrations.lightning import SpotwatchCallback
 from tests.train.conftest import Daemon
 from tests.train.integrations.lives import note
 from tests.train.integrations.workers.lightning_callbacks import csv, kept, switching
-from tests.train.integrations.workers.lightning_data import evaluated, loader
+from tests.train.integrations.workers.lightning_data import evaluated, given, loader
 from tests.train.integrations.workers.lightning_estimates import asking, schedule
 from tests.train.integrations.workers.lightning_metrics import More
 
@@ -266,7 +266,7 @@ def life(case: dict[str, Any], store: str, trace: str) -> None:  # noqa: C901, P
     try:
         if case.get("bad") == "twice":
             trainer.fit(model, loader(case), validation)
-        trainer.fit(model, loader(case), None if case.get("unchecked") else validation, **path)
+        trainer.fit(model, **given(pl, case, validation), **path)
         for after in case.get("after", ()):
             getattr(trainer, after)(model, validation)
     finally:

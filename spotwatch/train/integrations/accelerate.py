@@ -19,7 +19,7 @@ from spotwatch.errors import ConfigError
 from spotwatch.train.checkpointer import DURABLE, FINISHED, Checkpointer
 from spotwatch.train.integrations.accelerate_evaluation import Evaluations
 from spotwatch.train.integrations.accelerate_gradients import Gradients
-from spotwatch.train.integrations.accelerate_loop import look_at_loop
+from spotwatch.train.integrations.accelerate_loop import Loop
 from spotwatch.train.integrations.accelerate_naming import number_on
 from spotwatch.train.integrations.accelerate_passes import Course
 from spotwatch.train.integrations.accelerate_prepared import Prepared, check
@@ -71,6 +71,7 @@ class SpotwatchRun:
         self._prepared: Prepared | None = None
         self._evaluations = Evaluations([], [])
         self._gradients = Gradients(accelerator, [], Course())
+        self._loop = Loop([], Course())
         self._healthy: Health = True
         self._is_leaving = False
         self._is_misnumbered = False
@@ -109,6 +110,7 @@ class SpotwatchRun:
             self._accelerator.end_training()
             raise
         number_on(self._accelerator, is_resumed=self.steps > 0)
+        self._loop = Loop(self._prepared.positions, self._prepared.course)
         self._ck.__enter__()
         self._is_misnumbered = any(position.is_waiting for position in self._prepared.positions)
         self._gradients.watch()
@@ -156,7 +158,7 @@ class SpotwatchRun:
             self.evaluates_first = False
         course = self._prepared.course
         if not course.steps:
-            look_at_loop(self._prepared.positions, course, self._accelerator.gradient_state.active_dataloader)
+            self._loop.look(self._accelerator.gradient_state.active_dataloader)
         self.steps += 1
         course.steps += 1
         self._healthy = healthy
@@ -176,6 +178,7 @@ class SpotwatchRun:
             ConfigError: it was not prepared before the run began.
         """
         self._is_misnumbered = False
+        self._loop.is_numbered = True
         for position in self._prepared.positions if self._prepared else ():
             if position.loader is loader:
                 return position.number_on()

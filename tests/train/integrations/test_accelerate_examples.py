@@ -80,6 +80,28 @@ def test_a_program_that_counts_as_the_page_says_is_not_warned(
     assert warnings(caplog) == []
 
 
+def limited(life: Loop) -> None:
+    """Train on three batches of each epoch."""
+    (loader,) = life.loaders
+    with life.run as run:
+        for _ in range(max(run.steps - 1, 0) // 3, 3):
+            for number, batch in enumerate(loader, start=run.taken(loader)):
+                if number >= 3:
+                    break
+                life.train(batch)
+
+
+@pytest.mark.parametrize("stops", [(2,), (3,), (4, 2), (6, 3)], ids=str)
+def test_epochs_with_a_limit_of_batches_are_counted_by_it(
+    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture, stops: tuple[int, ...]
+) -> None:
+    """The loader counts none of them, so the program is not told to ask it."""
+    straight = lived(tmp_path / "straight", environ, shuffled, limited)
+    assert len(straight) == 9
+    assert lived(tmp_path / "stopped", environ, shuffled, limited, stops) == straight
+    assert warnings(caplog) == []
+
+
 @pytest.mark.parametrize("make", [shuffled, streamed])
 def test_leaving_out_batches_by_skip_first_batches_is_refused(
     tmp_path: Path, environ: dict[str, str], make: Callable[[int], list[DataLoader[torch.Tensor]]]

@@ -44,7 +44,40 @@ def test_a_training_loader_that_is_not_prepared_is_said(
         for (batch,) in program.loader if is_prepared else other:
             program.train(batch)
             run.step()
-    assert caplog.text.count("no prepared loader is being read") == (not is_prepared)
+    assert caplog.text.count("no prepared loader was read") == (not is_prepared)
+
+
+def test_a_program_that_prepares_no_loader_is_not_asked_for_one(
+    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It makes its batches itself, from the number of the step perhaps."""
+    program = Program(tmp_path, environ)
+    program.accelerator.free_memory()
+    model = torch.nn.Linear(2, 1)
+    program.model, program.optimizer = program.accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        while run.steps < 2:
+            program.train(torch.full((2, 2), float(run.steps)))
+            run.step()
+    assert "loader" not in caplog.text
+
+
+def test_a_step_after_a_pass_is_not_said_to_read_nothing(
+    tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is one of all batches of the epoch."""
+    program = Program(tmp_path, environ)
+    with SpotwatchRun(program.ck, program.accelerator) as run:
+        for _ in range(program.loader.iteration, 2):
+            for (batch,) in program.loader:
+                program.accelerator.backward(program.model(batch).sum())
+            program.optimizer.step()
+            program.optimizer.zero_grad()
+            run.step()
+    assert run.steps == 2
+    assert "loader" not in caplog.text
 
 
 def test_a_value_that_has_no_safe_form_later_ends_no_evaluation(

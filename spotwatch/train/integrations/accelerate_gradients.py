@@ -52,7 +52,6 @@ class Gradients:
         # scaler skips does not call it; then the program drops its gradients.
         hook = register_optimizer_step_post_hook(self._has_stepped)
         backward = self._accelerator.backward
-        self._course.sees_backwards = True
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = backward(*args, **kwargs)

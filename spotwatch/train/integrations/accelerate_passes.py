@@ -24,9 +24,8 @@ class Course:
     """How many steps were counted."""
     ends: int = 0
     """How many passes that were trained on have run to their end."""
-    sees_backwards: bool = False
-    """Whether backward passes are counted."""
     backwards: int = 0
+    """How many passes of `Accelerator.backward` were made."""
     is_asked: bool = False
     """Whether the program has asked a loader which epoch it is in."""
     is_read_told: bool = False

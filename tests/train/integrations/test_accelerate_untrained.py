@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -99,6 +99,36 @@ def test_a_pass_that_is_trained_on_after_it_is_an_epoch(
     assert stopped == straight
     assert [sorted(row) for row in straight] == [list(range(20))] * 3
     assert straight[0] != straight[1]
+
+
+def in_twos(life: Loop) -> None:
+    """Train on two batches a step, of two passes where one has an odd number."""
+    (loader,) = life.loaders
+
+    def forever() -> Iterator[torch.Tensor]:
+        while True:
+            yield from loader
+
+    with life.run as run:
+        batches = forever()
+        while run.steps < 7:
+            life.train(torch.cat([next(batches), next(batches)]))
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_what_is_left_of_a_pass_may_be_trained_on_with_the_next(
+    tmp_path: Path, environ: dict[str, str], kind: str
+) -> None:
+    """Told with one batch left, the next life takes it once."""
+    make, options = LOADERS[kind]
+
+    def run(*stops: int) -> list[list[int]]:
+        rows = lived(tmp_path / str(stops), environ, lambda _: [make()], in_twos, stops, **options)
+        return [[int(number) for number in row] for row in rows]
+
+    straight = run()
+    assert len(straight) == 7
+    assert run(2, 2) == straight
 
 
 @pytest.mark.parametrize("kind", LOADERS)

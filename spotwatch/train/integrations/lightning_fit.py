@@ -173,7 +173,8 @@ class Fit:
         self._are_loaders_told = True
         sources = self._trainer.fit_loop._combined_loader.flattened
         if resumed["at"] in (At.BATCH, At.EVALUATION):
-            resume_all(sources, resumed["sources"])
+            reloads = bool(self._trainer.reload_dataloaders_every_n_epochs)
+            resume_all(sources, resumed["sources"], may_have_other_rows=reloads)
         else:
             for source, state in zip(sources, resumed["sources"], strict=False):
                 source.begin_epoch(state)
@@ -197,8 +198,7 @@ class Fit:
         resumed = self._resumed
         if resumed is not None and resumed["at"] not in (At.BATCH, At.EVALUATION):
             self._take(resumed)
-            fit_loop = self._trainer.fit_loop
-            fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
+            self._trainer.fit_loop._last_train_dl_reload_epoch = resumed["reloaded"]
             self._put_values_back(resumed)
             self._put_chance_back(resumed)
             lightning_lacks.tell_of_cut_epoch(self._trainer)

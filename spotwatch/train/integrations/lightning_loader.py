@@ -150,8 +150,12 @@ class Source:
             "again": self._again,
         }
 
-    def resume(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any], *, may_have_other_rows: bool) -> None:
         """Let the next iteration go on where `state` was taken.
+
+        Args:
+            state: of this loader, or of its like in an earlier life.
+            may_have_other_rows: it is made anew in the course of training; then these are only said.
 
         Raises:
             ConfigError: this loader is another one.
@@ -168,7 +172,9 @@ class Source:
                 f"batches of {state['size'][1]} samples, and this one has {size[0]} of {size[1]}: make it of "
                 f"the same dataset with the same batch_size, or start another run_id"
             )
-        if not rows.are_same(state["rows"], self._rows):
+        if may_have_other_rows:
+            self._say_other_rows(state)
+        elif not self._has_same_rows(state):
             raise ConfigError(
                 "the checkpoint was made in the middle of an epoch whose dataset had other rows: split and "
                 "sample with a seed, as by seed_everything() before it, so that each life has the same, or "
@@ -183,11 +189,7 @@ class Source:
         """
         if isinstance(self.loader, ResumableLoader) and state["own"] is not None:
             self.loader.load_state_dict(state["own"])
-        if not rows.are_same(state["rows"], self._rows):
-            log.warning(
-                "the dataset of training has other rows than in the lives of this run before: if they are "
-                "from a split, split with a seed, or samples of evaluations are trained on"
-            )
+        self._say_other_rows(state)
 
     def generators(self) -> list[Any]:
         """Return the random generators of its own that it draws from."""
@@ -196,6 +198,17 @@ class Source:
     def put_back_generators(self, state: dict[str, Any]) -> None:
         """Let the loader's own generators draw what they were about to draw."""
         self._draws.put_back(Chance(**state["now"]), everywhere=False)
+
+    def _has_same_rows(self, state: dict[str, Any]) -> bool:
+        # Earlier builds saved none.
+        return rows.are_same(state.get("rows", []), self._rows)
+
+    def _say_other_rows(self, state: dict[str, Any]) -> None:
+        if not self._has_same_rows(state):
+            log.warning(
+                "the dataset of training has other rows than in the lives of this run before: if they are "
+                "from a split, split with a seed, or samples of evaluations are trained on"
+            )
 
     def _go_on(self) -> dict[str, Any] | None:
         """Prepare the next batch; return where the loader is before it, if that may have to be saved."""
@@ -272,8 +285,15 @@ def unwrap(combined: Any) -> None:
     combined._flattened = [one.loader if isinstance(one, Source) else one for one in ours]  # noqa: SLF001 - likewise
 
 
-def resume_all(sources: list[Source], states: list[dict[str, Any]]) -> None:
+def resume_all(
+    sources: list[Source], states: list[dict[str, Any]], *, may_have_other_rows: bool = False
+) -> None:
     """Let the next iteration of each go on where its state was taken.
+
+    Args:
+        sources: of this life.
+        states: of the one before.
+        may_have_other_rows: as `Source.resume` has it.
 
     Raises:
         ConfigError: these are other loaders.
@@ -284,7 +304,7 @@ def resume_all(sources: list[Source], states: list[dict[str, Any]]) -> None:
             f"program has {len(sources)}: give the same, or start another run_id"
         )
     for source, state in zip(sources, states, strict=True):
-        source.resume(state)
+        source.resume(state, may_have_other_rows=may_have_other_rows)
 
 
 class _Counted(Iterator[Any]):

@@ -12,14 +12,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from spotwatch.errors import ConfigError
 from spotwatch.train.integrations.chance import Notes
 from spotwatch.train.integrations.order import Order
 
 log = logging.getLogger("spotwatch.train")
 
 _ADVICE = (
-    "let dataset, seed and sampler be what they were, and draw nothing in the sampler that differs from life "
-    "to life, or start another run_id"
+    "in what is left of this epoch samples may come twice, or not at all; let dataset, seed and sampler be "
+    "what they were, and let a sampler draw its order from a generator or a number that it holds, not from "
+    "lists that it changes or from what training has come to"
 )
 
 
@@ -58,25 +60,25 @@ class Replay:
         Args:
             batches: of a pass that was begun here, all chance as it was before its first batch.
             count: how many.
-            digests: what they were when they were trained.
-
-        Raises:
-            ConfigError: they are of other samples.
+            digests: what they were when they were trained; that they are of other samples is said.
         """
         notes, before = Notes(), None
         for number in range(count):
-            if _yields_by_number(batches):
-                batches._next_index()  # type: ignore[attr-defined]  # noqa: SLF001 - the order without the samples
-                batches._num_yielded += 1  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
-            else:
-                next(batches)
+            try:
+                _pass_one_over(batches)
+            except StopIteration:
+                break  # of what has no length the rest of this epoch may be nothing
             if not number:
                 before = notes.take()
         others = [(digest, number) for number, digest in digests if not self.order.fits(digest, number)]
         if not others:
             return
         if before is None or not _has_moved(before, notes.take()):
-            self.order.expect(*others[0])
+            try:
+                self.order.expect(*others[0])
+            except ConfigError as error:
+                log.warning("%s", error)
+            return
         # What training drew between its batches is not drawn here: the order may well be drawn on.
         log.warning(
             "the sampler of the training data draws from the global random generators batch by batch: in "
@@ -98,6 +100,14 @@ class Replay:
             return iter(self._loader)
         finally:
             self._loader.generator = generator
+
+
+def _pass_one_over(batches: Any) -> None:
+    if _yields_by_number(batches):
+        batches._next_index()  # noqa: SLF001 - the order without the samples
+        batches._num_yielded += 1  # noqa: SLF001 - likewise
+    else:
+        next(batches)
 
 
 def _has_moved(before: dict[str, Any], after: dict[str, Any]) -> bool:

@@ -81,27 +81,31 @@ def test_another_dataset_in_the_middle_of_an_epoch_is_refused(world: World, case
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_another_order_in_the_middle_of_an_epoch_is_refused(world: World, workers: int) -> None:
-    """A seed of the sampler, or one that draws by no seed at all, would train some samples twice."""
+def test_another_order_in_the_middle_of_an_epoch_is_said(world: World, workers: int) -> None:
+    """A seed of the sampler, or one that draws by no seed at all, trains some samples twice."""
     run = world.run({"loader": "held seeded", "workers": workers})
     run.live(75, **told("batch", 4))
-    assert "after 4 batches, and these would be of other samples now" in run.live(1, environ={"ORDER": "1"})
-    run.live(75, **told("epoch", 6))
-    run.live(0, environ={"ORDER": "1"})
+    text = run.live(75, **told("epoch", 6), environ={"ORDER": "1"})
+    assert "after 4 batches, and these would be of other samples now" in text
+    assert "would be of other samples" not in run.live(0)
+    assert [row["step"] for row in run.rows() if "step" in row] == list(range(1, 19))
     run = world.run({"loader": "held unseeded", "workers": workers})
     run.live(75, **told("batch", 4))
-    assert "let dataset, seed and sampler be what they were" in run.live(1)
+    assert "let dataset, seed and sampler be what they were" in run.live(0)
     run = world.run({"loader": "held episodes", "workers": workers})
     run.live(75, **told("batch", 4))
     assert "draws from the global random generators batch by batch" in run.live(0)
 
 
 def test_another_split_of_the_data_is_refused_in_the_middle_of_an_epoch(world: World) -> None:
-    """As many samples, but others: what a split without a seed gives; between two epochs it is said."""
+    """What a split without a seed gives; between two epochs, and where others are due anyway, it is said."""
     run = world.run({"loader": "held split"})
     run.live(75, **told("batch", 4))
     assert "whose dataset had other rows: split and sample" in run.live(1, environ={"ORDER": "1"})
     assert "has other rows" not in run.live(75, **told("epoch", 6))
+    assert "the dataset of training has other rows" in run.live(0, environ={"ORDER": "1"})
+    run = world.run({"loader": "held split", "trainer": {"reload_dataloaders_every_n_epochs": 1}})
+    run.live(75, **told("batch", 4))
     assert "the dataset of training has other rows" in run.live(0, environ={"ORDER": "1"})
 
 

@@ -85,9 +85,11 @@ class Draws:
         return [replace(one, held=holds) for one, holds in zip(chances, helds, strict=True)]
 
     def _told(self) -> dict[str, Any]:
-        owners = self._holdings.owners.items()
+        # Nothing is asked but what has both: others may raise, or open something, where they are asked.
         return {
             path: one
-            for path, one in owners
-            if hasattr(one, "set_epoch") and type(getattr(one, "epoch", None)) is int
+            for path, one in self._holdings.owners.items()
+            if hasattr(type(one), "set_epoch")
+            and ("epoch" in vars(one) or hasattr(type(one), "epoch"))
+            and type(one.epoch) is int
         }

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spotwatch.train.integrations.lightning_made import errors_shown
+
 
 def are_made(trainer: Any) -> bool:
     """Tell whether the fit loop has loaders that it goes on to use when it begins."""
@@ -26,4 +28,5 @@ def begin_again(trainer: Any) -> None:
     fetcher = fit_loop._data_fetcher
     fetcher.teardown()
     fetcher.setup(fit_loop._combined_loader)
-    iter(fetcher)
+    with errors_shown(fit_loop):
+        iter(fetcher)

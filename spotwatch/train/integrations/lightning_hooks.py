@@ -50,6 +50,7 @@ _READ = {
     "fit_loop.epoch_loop": ("_batches_that_stepped", "_results", "_should_accumulate"),
     "fit_loop.epoch_loop.val_loop": (
         "_combined_loader",
+        "_data_fetcher",
         "_has_run",
         "_logged_outputs",
         "_on_evaluation_model_train",

@@ -7,13 +7,30 @@ resumed life is already that of the middle of the run. It knows nothing of the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
 from spotwatch.train.state import rng
 
 Replace = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
+
+
+@contextmanager
+def errors_shown(loop: Any) -> Iterator[None]:
+    """Let an error in here be the one that ends the program, also where loaders could not be begun.
+
+    Args:
+        loop: whose loaders are made or begun.
+    """
+    try:
+        yield
+    except BaseException:
+        if getattr(loop._combined_loader, "_iterator", None) is None:  # noqa: SLF001 - has no public name
+            # Its teardown would ask for a length that is not known yet, and raise that instead.
+            loop._data_fetcher = None  # noqa: SLF001 - likewise
+        raise
 
 
 class Making:
@@ -42,7 +59,8 @@ class Making:
         if self._wanted is not None:
             rng.restore(self._wanted)
         try:
-            self._setup_data()
+            with errors_shown(self._loop):
+                self._setup_data()
         finally:
             is_made = self._loop._combined_loader is not there  # noqa: SLF001 - likewise
             if self._wanted is not None:

@@ -109,6 +109,18 @@ def test_another_split_of_the_data_is_refused_in_the_middle_of_an_epoch(world: W
     assert "the dataset of training has other rows" in run.live(0, environ={"ORDER": "1"})
 
 
+@pytest.mark.parametrize("case", [PLAIN, ESTIMATED], ids=str)
+def test_an_error_of_the_program_where_a_loader_begins_is_the_one_that_is_shown(
+    world: World, case: dict[str, Any]
+) -> None:
+    """Lightning's teardown asks loaders that have not begun for a length, and raises where there is none."""
+    run = world.run({"loader": "held unseeded", "workers": 1, **case})
+    run.live(75, **told("batch", 4))
+    text = run.live(1, environ={"BROKEN": "1"})
+    assert "no sample is left" in text
+    assert "Please call `iter" not in text
+
+
 def test_another_number_of_loaders_in_the_middle_of_an_epoch_is_refused(world: World) -> None:
     """Which of them goes on where is not known."""
     run = world.run({"loader": "two"})

@@ -109,6 +109,8 @@ class Episodes(Sampler[Any]):
         left = list(range(self.length))
         if self._kind == "unseeded":
             random.SystemRandom().shuffle(left)
+        if "BROKEN" in os.environ:
+            raise ValueError("no sample is left")
         for number in range(len(self)):
             if self._kind == "unseeded":
                 yield left[4 * number : 4 * number + 4]

@@ -84,7 +84,7 @@ async def test_under_torchrun_the_ranks_are_told_and_not_the_launcher(fam: Famil
     assert process.pid not in [proc.pid for proc in procs]
     await target.stop(procs)
     assert process.wait() == 1
-    # Whichever rank ends first has the launcher end the other, which may be told a second time on its way out.
+    # Whichever rank ends first has the launcher end the other, which may be told twice on its way out.
     assert set(fam.told()) == set(fam.ready())
     assert sorted(words[2] for words in fam.words("SAVED")) == ["0", "1"]
     assert "death signal" not in (fam.folder / "log").read_text()

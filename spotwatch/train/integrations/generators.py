@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from types import FunctionType
 from typing import Any
 
 
@@ -22,10 +23,11 @@ def is_generator(value: Any) -> bool:
 
 
 def make_generator(owner: Any) -> None:
-    """Have a collator of transformers make the generator that it would make at its first batch."""
+    """Have a collator, as those of transformers, make the generator that it would make at its first batch."""
     make: Any = getattr(type(owner), "create_rng", None)
-    if not str(getattr(make, "__module__", "")).startswith("transformers."):
+    # A program's own collator may do as those.
+    if not isinstance(make, FunctionType):
         return
     has = vars(owner)
-    if has.get("seed") is not None and has.get("generator") is None:
+    if has.get("seed") is not None and has.get("generator", make) is None:
         make(owner)

@@ -27,7 +27,8 @@ _STRIDE, _FACTOR = -1640531527, 739998925
 def sums(module: Any) -> Sums:
     """Return one number for each tensor in `state_dict()`, on its device; of a DTensor, for this rank's part.
 
-    Each tensor is read once, as a batch does.
+    Each tensor is read once, as a batch does. Sparse and quantized ones are passed over: their memory is not
+    laid out as their values are, and to view it as words ends the process.
     """
     import torch  # noqa: PLC0415 - trainers bring it; this package does not need it
 
@@ -36,7 +37,10 @@ def sums(module: Any) -> Sums:
         for name, value in module.state_dict().items():
             if isinstance(value, torch.Tensor):
                 part: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
-                result[name] = _sum(torch.view_as_real(part) if part.is_complex() else part)
+                if part.layout is torch.strided and not part.is_quantized:
+                    result[name] = _sum(
+                        torch.view_as_real(part.resolve_conj()) if part.is_complex() else part
+                    )
     return result
 
 
@@ -49,8 +53,9 @@ def _sum(part: torch.Tensor) -> torch.Tensor:
     import torch  # noqa: PLC0415 - as above
 
     octets = part.contiguous().view(-1).view(torch.uint8)
-    is_whole = octets.numel() % 4 == 0 and octets.storage_offset() % 4 == 0
-    words = octets.view(torch.int32) if is_whole else octets
+    if octets.storage_offset() % 4:
+        octets = octets.clone()  # words lie at whole places, and a sum is the same wherever values lie
+    words = octets if octets.numel() % 4 else octets.view(torch.int32)
     total = torch.zeros((), dtype=torch.int32, device=words.device)
     size = min(words.numel(), _WORDS.get(words.device.type, _MANY_WORDS))
     places = torch.arange(size, dtype=torch.int32, device=words.device).mul_(_STRIDE)

@@ -49,6 +49,7 @@ def test_sums_are_of_values_wherever_they_lie() -> None:
     pairs = [
         (weights[1:], weights[1:].clone()),
         (weights.view(3, 4).t(), weights.view(3, 4).t().contiguous()),
+        (weights[1:9], weights[1:9].clone()),
         (weights[:0], weights[:0].clone()),
         (weights[3], torch.tensor(3, dtype=torch.bfloat16)),
         (torch.tensor([1 + 2j]), torch.tensor([1 + 2j])),
@@ -56,3 +57,11 @@ def test_sums_are_of_values_wherever_they_lie() -> None:
     ]
     for one, other in pairs:
         assert are_same(sums(model_of(one)), sums(model_of(other)))
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_what_is_sparse_or_quantized_is_passed_over() -> None:
+    """To view it as words would be an error, or the end of the process."""
+    weights = torch.ones(4, 4)
+    others = [weights.to_sparse(), torch.quantize_per_tensor(weights, 0.1, 0, torch.qint8)]
+    assert [sums(model_of(one)) for one in others] == [{}, {}]

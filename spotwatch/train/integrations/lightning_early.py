@@ -19,6 +19,13 @@ def are_made(trainer: Any) -> bool:
     return fit_loop._data_fetcher is not None and not fit_loop._should_reload_train_dl
 
 
+def begin_followed(trainer: Any) -> None:
+    """Iterate over them from their beginning, for they were begun before anyone followed them."""
+    for source in trainer.fit_loop._combined_loader.flattened:
+        source.note_begun()
+    begin_again(trainer)
+
+
 def begin_again(trainer: Any) -> None:
     """Iterate over them from where they are to begin now: workers and batches ahead are those of before.
 

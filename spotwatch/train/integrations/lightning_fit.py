@@ -66,7 +66,7 @@ class Fit:
         self._install()
         if lightning_early.are_made(trainer):  # in the datamodule's setup, or a callback's before ours
             self._on_loaders()
-            lightning_early.begin_again(trainer)
+            lightning_early.begin_followed(trainer)
 
     # What is hooked into.
 

@@ -52,6 +52,7 @@ class Source:
             "_first",
             "_taken",
             "_again",
+            "_has_drawn_seed",
             "_is_over",
             "_before",
             "_resumed",
@@ -71,6 +72,7 @@ class Source:
         self._first: Chance | None = None
         self._taken = 0
         self._again = False
+        self._has_drawn_seed = False
         self._is_over = False
         self._before: dict[str, Any] | None = None
         """Where it was before the last batch, where batches are read ahead."""
@@ -105,9 +107,11 @@ class Source:
             self._iterator_of, self._next = self._begin_replayed(resumed), resumed["chance"]
         else:
             # A loader whose workers live on draws nothing when it begins again.
-            self._again = getattr(self.loader, "persistent_workers", False) and self._iterator is not None
+            lives_on = getattr(self.loader, "persistent_workers", False) and self._iterator is not None
+            spares_seed, self._has_drawn_seed = self._has_drawn_seed, False
+            self._again = lives_on or spares_seed
             self._begun, self._first, self._taken = self._draws.now(), None, 0
-            self._iterator_of = self._replay.begin()
+            self._iterator_of = self._replay.begin(again=spares_seed)
         if resumed is not None and resumed["over"]:
             self._iterator_of = self._end_epoch()
         return _Counted(self, self._iterator_of)
@@ -190,6 +194,15 @@ class Source:
         if isinstance(self.loader, ResumableLoader) and state["own"] is not None:
             self.loader.load_state_dict(state["own"])
         self._say_other_rows(state)
+
+    def note_begun(self) -> None:
+        """Note that it was begun before anyone followed it: the next iteration need not draw a seed again.
+
+        Workers need theirs, and a loader with an `__iter__` of its own may do what it likes with a generator.
+        """
+        begins = getattr(type(self.loader), "__iter__", None)
+        is_torchs = getattr(begins, "__module__", "").startswith(("torch.utils.data.", "torchdata."))
+        self._has_drawn_seed = is_torchs and getattr(self.loader, "num_workers", None) == 0
 
     def generators(self) -> list[Any]:
         """Return the random generators of its own that it draws from."""

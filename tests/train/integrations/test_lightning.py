@@ -41,6 +41,13 @@ def test_a_run_that_was_stopped_does_all_that_an_undisturbed_one_does_and_nothin
     assert [row["exit_code"] for row in run.quiet() if "exit_code" in row] == [75, 0]
 
 
+@pytest.mark.parametrize("loader", ["plain", "generator", "held counting"])
+def test_loaders_that_are_made_before_ours_is_set_up_draw_no_more_for_that(world: World, loader: str) -> None:
+    """A new run trains in the order that it would have without the callback."""
+    asking = world.whole({"loader": loader, "estimates": "setup"})
+    assert asking == world.whole({"loader": loader})
+
+
 @pytest.mark.parametrize("case", LOADERS, ids=[json.dumps(case) for case in LOADERS])
 def test_each_kind_of_loader_goes_on_at_the_next_batch(world: World, case: dict[str, Any]) -> None:
     """Order and random transformations are those of an undisturbed run, within an epoch and between two."""

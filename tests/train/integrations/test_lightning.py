@@ -340,13 +340,6 @@ def test_a_stop_in_a_test_or_a_prediction_after_training_breaks_it_off(
     assert [row["step"] for row in run.rows() if "step" in row] == list(range(1, 19))
 
 
-def test_a_test_after_training_is_as_without_us(world: World) -> None:
-    """Nobody is told to stop: test and prediction come to their ends."""
-    run = world.run({"after": ["test", "predict", "validate"]})
-    run.live(0)
-    assert [row["predicted"] for row in run.rows() if "predicted" in row] == [0, 1, 2]
-
-
 @pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_does_not_fit_is_refused_at_the_start(world: World, bad: str, message: str) -> None:
     """The message says what to do."""

@@ -71,3 +71,10 @@ def test_the_rest_of_an_epoch_that_max_steps_has_ended_is_left_out_with_a_word(w
     run = world.run({})
     run.live(75, **told("epoch", 6))
     assert "before its last batch" not in run.live(0)
+
+
+def test_a_test_after_training_is_as_without_us(world: World) -> None:
+    """Nobody is told to stop: test and prediction come to their ends."""
+    run = world.run({"after": ["test", "predict", "validate"]})
+    run.live(0)
+    assert [row["predicted"] for row in run.rows() if "predicted" in row] == [0, 1, 2]

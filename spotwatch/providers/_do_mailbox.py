@@ -93,6 +93,7 @@ class DropletMailbox:
         self._known: dict[str, None] = {}
         self._problems: dict[str, ProviderError] = {}
         self._failures = 0
+        self._is_first_in_hand = False
         self._heartbeat: Heartbeat | None = None
         self._heartbeat_read_at: float | None = None
         self._heartbeat_new_at = 0.0
@@ -116,7 +117,8 @@ class DropletMailbox:
         return type(found)(str(found), mend=_MEND_OBJECT if isinstance(found, Malformed) else _MEND_AWAY)
 
     def _problem(self) -> ProviderError | None:
-        if self._heartbeat_read_at is None and not self._problems:
+        # Until somebody has them, letters that are there are no notices, and an answer would speak of none.
+        if (self._heartbeat_read_at is None or self._is_first_in_hand) and not self._problems:
             return Unavailable("the mailbox has not been read yet")
         if self._problems:
             return min(self._problems.values(), key=_gravity)
@@ -159,11 +161,13 @@ class DropletMailbox:
 
         What goes wrong unforeseen is a problem until the next good poll, and ends nothing.
         """
+        self._is_first_in_hand = True
         while True:
             try:
                 letters = await self.poll()
                 self._problems.pop(_UNFORESEEN, None)
                 await deliver(letters)
+                self._is_first_in_hand = False
             except Exception as error:  # noqa: BLE001 - a mailbox that nobody polls any more looks healthy
                 self._problems[_UNFORESEEN] = ProviderError(f"{type(error).__name__}: {error}")
                 # What was read and perhaps not taken is read again.

@@ -82,7 +82,7 @@ async def test_the_next_life_lifts_the_stop_of_the_last_end(make_machine: Maker)
     end_daemon(machine)
     await machine.start_daemon("--provider", "file", "--pidfile", str(machine.pidfile))
     await until(lambda: machine.order().get("do") == "none", what="the stop is lifted")
-    assert not (machine.runtime_dir / "draining").exists()
+    await until(lambda: not (machine.runtime_dir / "draining").exists(), what="and draining is over")
 
 
 @pytest.mark.parametrize(("do", "line"), [("flush", "saved for the flag"), ("stop", "SIGTERM")])

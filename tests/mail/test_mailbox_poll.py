@@ -170,6 +170,30 @@ def test_a_letter_arrives_within_one_interval() -> None:
     run_virtual(main())
 
 
+def test_the_first_letters_count_as_read_once_somebody_has_them() -> None:
+    """In between, an answer of no notices would say that there are none, and end a stop of the life before."""
+
+    async def main() -> None:
+        seat = Seat()
+        seat.put(letter(issued_at=EPOCH))
+        are_handed_on, are_taken = asyncio.Event(), asyncio.Event()
+
+        async def deliver(letters: Sequence[Letter]) -> None:
+            assert len(letters) == 1
+            are_handed_on.set()
+            await are_taken.wait()
+
+        polling = asyncio.create_task(seat.mailbox.run(deliver))
+        await are_handed_on.wait()
+        assert "not been read yet" in str(seat.mailbox.problem)
+        are_taken.set()
+        await asyncio.sleep(1)
+        assert seat.mailbox.problem is None
+        polling.cancel()
+
+    run_virtual(main())
+
+
 def _open(tmp_path: Path, **options: str) -> DropletMailbox:
     return open_mailbox(
         options.pop("url", tmp_path.as_uri()),

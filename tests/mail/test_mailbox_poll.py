@@ -171,7 +171,7 @@ def test_a_letter_arrives_within_one_interval() -> None:
 
 
 def test_the_first_letters_count_as_read_once_somebody_has_them() -> None:
-    """In between, an answer of no notices would say that there are none, and end a stop of the life before."""
+    """In between, an answer of no notices would say that there are none, and end a stop from before."""
 
     async def main() -> None:
         seat = Seat()
